@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/host_name.h"
+#include "base/host_port.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "base/status_macros.h"
@@ -87,7 +88,8 @@ absl::Status OpenReplicaPoll(const CoordinatorOptions& options, const FailoverFl
   ASSIGN_OR_RETURN(replicas.credentials, TlsClient(options.ca));
   server->controllers = std::make_unique<Authenticator>(
       *server->reviewer, NodeAccount{.audience = options.audience, .account = options.controller_account});
-  server->others = std::make_unique<ReplicaPoll>(std::move(replicas), self);
+  const auto listen = ParseHostPort(options.listen);
+  server->others = std::make_unique<ReplicaPoll>(std::move(replicas), self, listen ? listen->port : 0);
   return absl::OkStatus();
 }
 

@@ -18,7 +18,7 @@ constexpr absl::Duration kVoteTimeout = absl::Milliseconds(200);
 // What they see is asked each second, and nobody waits for it.
 constexpr absl::Duration kSightTimeout = absl::Seconds(1);
 // A token's first review asks the API server. This is no vote, and may take its time.
-constexpr absl::Duration kKeepOpenEvery = absl::Seconds(5), kKeepOpenTimeout = absl::Seconds(5);
+constexpr absl::Duration kKeepOpenEvery = absl::Seconds(1), kKeepOpenTimeout = absl::Seconds(5);
 
 constexpr uint64_t kOldest = uint64_t{1} << 50;
 
@@ -71,8 +71,9 @@ class Poll {
 
 }  // namespace
 
-ReplicaPoll::ReplicaPoll(ReplicaOptions options, std::string self)
+ReplicaPoll::ReplicaPoll(ReplicaOptions options, std::string self, uint16_t port)
     : self_(std::move(self)),
+      port_(port),
       replicas_(std::move(options)),
       keep_open_(std::make_unique<Periodic>(
           kKeepOpenEvery, [this] { SendQuestions(NodeId(), kKeepOpenTimeout, [](const auto&) {}); })) {}
@@ -111,6 +112,7 @@ void ReplicaPoll::SendQuestions(const NodeId& node, absl::Duration timeout, Answ
     const auto call = std::make_shared<Call>();
     call->replica = replica;
     call->request.set_node(node.value());
+    call->request.set_port(port_);
     // Without a token the replica refuses, which is no vote.
     replicas_.PrepareCall(&call->context, deadline).IgnoreError();
     call->context.set_deadline(absl::ToChronoTime(deadline));

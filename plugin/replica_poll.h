@@ -2,8 +2,9 @@
 // Asks the other controller replicas whether they hear a node and what they see, all at the same time. A
 // replica that does not answer within 200 ms, or a second if it is not asked about a node, refuses, or is too
 // old to know the question has no vote; this one is not counted.
-// In between it keeps the connections open and its token known there, so that a vote needs neither a
-// handshake nor the API server. Thread-safe; never blocks. The destructor waits for the calls in progress.
+// In between it asks each second, which keeps the connections open and its token known there, so that a vote
+// needs neither a handshake nor the API server. It also keeps this replica known to the others. Thread-safe;
+// never blocks. The destructor waits for the calls in progress.
 
 #include <boost/asio/thread_pool.hpp>
 #include <functional>
@@ -22,8 +23,8 @@ namespace lunkeeper {
 class ReplicaPoll {
  public:
   using Answered = std::function<void(const fencing::ReplicaVotes&)>;
-  // `self` is the name by which this replica answers.
-  ReplicaPoll(ReplicaOptions options, std::string self);
+  // `self` is the name by which this replica answers, `port` where it serves nodes: the others tell them.
+  ReplicaPoll(ReplicaOptions options, std::string self, uint16_t port);
   ~ReplicaPoll();
 
   // Calls `answered` once, on another thread.
@@ -33,6 +34,7 @@ class ReplicaPoll {
   void SendQuestions(const NodeId& node, absl::Duration timeout, Answered answered);
 
   const std::string self_;
+  const uint16_t port_;
   Replicas replicas_;
   absl::Mutex mutex_;
   int running_ ABSL_GUARDED_BY(mutex_) = 0;  // polls

@@ -7,6 +7,7 @@
 
 #include "base/testing/stalling_proxy.h"
 #include "plugin/testing/coordinator_rig.h"
+#include "plugin/testing/heartbeating_node.h"
 
 namespace lunkeeper {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 using fencing::ReplicaVotes;
 
 constexpr char kControllers[] = "system:serviceaccount:lunkeeper:controller";
+constexpr uint16_t kPort = 7443;
 constexpr char kNode[] = "node-1.0123456789abcdef";
 
 struct PollRig : CoordinatorRig {
@@ -61,7 +63,7 @@ TEST_CASE("another controller that hears the node says so by its name, and this 
   PollRig rig;
   const uint16_t self = rig.AddReplica("self", {kNode}).port;
   Controller& other = rig.AddReplica("other", {kNode});
-  ReplicaPoll poll(rig.To({self, other.port}), "self");
+  ReplicaPoll poll(rig.To({self, other.port}), "self", kPort);
   const auto all = [](const ReplicaVotes& votes) { return votes.answered == 1; };
   CHECK(AskUntil(poll, all).heard_by == "other");
   other.sink.SetVote("other", {"node-2.0123456789abcdef"});
@@ -75,42 +77,42 @@ TEST_CASE("who is gone, hangs, is too old or does not trust the caller has no vo
   SECTION("gone") {
     const uint16_t gone = rig.AddReplica("gone", {kNode}).port;
     rig.controllers.back()->Kill();
-    ReplicaPoll poll(rig.To({good.port, gone}), "self");
+    ReplicaPoll poll(rig.To({good.port, gone}), "self", kPort);
     CHECK(AskUntil(poll, [](const auto& votes) { return votes.answered == 1; }).silent == 1);
   }
   SECTION("it hangs: it is not waited for") {
     Controller& hung = rig.AddReplica("hung", {kNode});
     StallingProxy proxy(hung.port);
-    ReplicaPoll poll(rig.To({good.port, proxy.port()}), "self");
+    ReplicaPoll poll(rig.To({good.port, proxy.port()}), "self", kPort);
     AskUntil(poll, [](const auto& votes) { return votes.answered == 2; });
     proxy.Stall(true);
     CHECK(AskUntil(poll, [](const auto& votes) { return votes.answered == 1; }).silent == 1);
   }
   SECTION("an older one does not know the question") {
     const uint16_t older = rig.AddController().port;
-    ReplicaPoll poll(rig.To({good.port, older}), "self");
+    ReplicaPoll poll(rig.To({good.port, older}), "self", kPort);
     CHECK(AskUntil(poll, [](const auto& votes) { return votes.answered == 1; }).silent == 1);
   }
   SECTION("one without failover keeps no count of heartbeats") {
     good.sink.KeepNoCount();
-    ReplicaPoll poll(rig.To({good.port}), "self");
+    ReplicaPoll poll(rig.To({good.port}), "self", kPort);
     CHECK(AskUntil(poll, no_vote).heard_by.empty());
   }
   SECTION("a node's token opens nothing") {
     rig.WriteToken("token-1");
-    ReplicaPoll poll(rig.To({good.port}), "self");
+    ReplicaPoll poll(rig.To({good.port}), "self", kPort);
     CHECK(AskUntil(poll, no_vote).heard_by.empty());
   }
   SECTION("no token") {
     rig.WriteToken("");
-    ReplicaPoll poll(rig.To({good.port}), "self");
+    ReplicaPoll poll(rig.To({good.port}), "self", kPort);
     CHECK(AskUntil(poll, no_vote).heard_by.empty());
   }
   SECTION("a controller with another authority's certificate is believed nothing") {
     TestAuthority foreign(rig.folder, "foreign");
     foreign.Issue(rig.folder / "coordinator", "IP:127.0.0.1");
     const uint16_t impostor = rig.AddReplica("impostor", {kNode}).port;
-    ReplicaPoll poll(rig.To({impostor}), "self");
+    ReplicaPoll poll(rig.To({impostor}), "self", kPort);
     CHECK(AskUntil(poll, no_vote).heard_by.empty());
   }
 }
@@ -124,7 +126,7 @@ TEST_CASE("other controllers say what they see, but for one that could not lead"
       .replica = "other", .age = fencing::Span::OfMilliseconds(12'345), .arrays = 2, .nodes = 7};
   rig.controllers.front()->sink.SetSight(sight);
   other.sink.SetSight(sight);
-  ReplicaPoll poll(rig.To({self, other.port, blind.port}), "self");
+  ReplicaPoll poll(rig.To({self, other.port, blind.port}), "self", kPort);
   ReplicaVotes votes;
   REQUIRE(testing::Eventually([&] {
     votes = Ask(poll, "");
@@ -133,9 +135,37 @@ TEST_CASE("other controllers say what they see, but for one that could not lead"
   CHECK(votes.sights == std::vector{sight});
 }
 
+TEST_CASE("a node learns of a new controller from the answers of one that it asks") {
+  PollRig rig;
+  Controller& known = rig.AddReplica("known", {});
+  auto to_known = rig.To({known.port});
+  rig.WriteToken("token-c", "controller");
+  to_known.token_file = rig.folder / "controller";
+  rig.WriteToken("token-1");
+  HeartbeatingNode node(rig, {known.port});
+  REQUIRE(testing::Eventually([&] { return known.sink.heartbeats() > 0; }));
+  Controller& fresh = rig.AddReplica("fresh", {});
+  ReplicaPoll poll(std::move(to_known), "fresh", fresh.port);
+  CHECK(testing::Eventually([&] { return fresh.sink.heartbeats() > 0; }));
+  CHECK(fresh.sink.last().node == rig.node);
+}
+
+TEST_CASE("a stranger's word leads no node anywhere") {
+  PollRig rig;
+  rig.WriteToken("token-1");  // a node's
+  Controller& known = rig.AddReplica("known", {});
+  HeartbeatingNode node(rig, {known.port});
+  Controller& stranger = rig.AddReplica("stranger", {});
+  ReplicaPoll poll(rig.To({known.port}), "stranger", stranger.port);
+  AskUntil(poll, [](const ReplicaVotes& votes) { return votes.silent == 1; });
+  const int before = known.sink.heartbeats();
+  REQUIRE(testing::Eventually([&] { return known.sink.heartbeats() >= before + 6; }));
+  CHECK(stranger.sink.heartbeats() == 0);
+}
+
 TEST_CASE("a controller that knows of no other goes on at once") {
   PollRig rig;
-  ReplicaPoll poll(rig.To({}), "self");
+  ReplicaPoll poll(rig.To({}), "self", kPort);
   CHECK(Ask(poll) == ReplicaVotes());
 }
 

@@ -337,6 +337,7 @@ class Sender final : public HeartbeatSender {
   void TakeAnswer(const v1::HeartbeatAnswer& answer) {
     for (const auto& [array, fence] : ReadFences(options_.node, answer)) OnFence(array, fence);
     if (removed_.NoteNamed(ReadRemovedArrays(answer))) observe_->Wake();
+    replicas_.AddNamedReplicas(ReadReplicas(answer));
     if (limits_.Report(ReadLimits(answer))) observe_->Wake();
   }
   // Records a fence, and returns whether it says anything new. Generations only rise: an older one is a late

@@ -19,7 +19,8 @@
 #include "fencing/protocol/answer_mark.h"
 
 // A thread of its own resolves the configured names every five seconds and keeps one gRPC channel for each
-// numeric address. Callers' threads pick channels under the mutex and make blocking calls without it.
+// numeric address. Replicas that another one has named are added by the thread that brings the name. Callers'
+// threads pick channels under the mutex and make blocking calls without it.
 //
 // The names are resolved here and not by gRPC: heartbeats must go to every replica, and gRPC's resolver would
 // pick one replica for each channel.
@@ -27,6 +28,8 @@ namespace lunkeeper {
 namespace {
 
 constexpr absl::Duration kRefreshEvery = absl::Seconds(5);
+// A replica names one for as long as that asks it, and for 15 s more.
+constexpr std::chrono::seconds kNamedFor(15);
 // Long enough not to flood controllers that are starting, short enough that a mount does not notice.
 constexpr absl::Duration kPauseBetweenRounds = absl::Milliseconds(200);
 
@@ -42,15 +45,18 @@ bool IsUnanswered(const absl::Status& status, const grpc::ClientContext& context
   return (absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status)) && !HasAnswerMark(context);
 }
 
-// The numeric addresses of a name; nullopt: the name could not be resolved.
-std::optional<std::vector<std::string>> ResolveName(const HostPort& where) {
+// The numeric addresses of a name; nullopt: the name could not be resolved. With AI_NUMERICHOST only what is
+// a number can be, and nobody is asked.
+std::optional<std::vector<std::string>> ResolveName(const HostPort& where, int flags = 0) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(where.host.c_str(), std::to_string(where.port).c_str(), &hints, &found);
   if (error != 0) {
-    LogWarn("agent", "a controller's name leads nowhere",
-            {{"name", where.host}, {"error", ::gai_strerror(error)}});
+    if (flags == 0)
+      LogWarn("agent", "a controller's name leads nowhere",
+              {{"name", where.host}, {"error", ::gai_strerror(error)}});
     return std::nullopt;
   }
   std::vector<std::string> addresses;
@@ -88,11 +94,38 @@ void Replicas::RefreshReplicas() {
   }
   absl::MutexLock lock(&mutex_);
   for (const auto& [address, name] : names) {
-    auto& replica = replicas_[address];
+    auto& replica = replicas_[address].replica;
     if (replica == nullptr) replica = ConnectTo(address, name);
   }
   // An address goes only when every name was resolved: a name server that fails must not cost us replicas.
-  if (complete) std::erase_if(replicas_, [&](const auto& each) { return !names.contains(each.first); });
+  if (!complete) return;
+  const auto now = std::chrono::steady_clock::now();
+  std::erase_if(replicas_, [&](const auto& each) {
+    const auto& named_at = each.second.named_at;
+    return !names.contains(each.first) && (!named_at || now - *named_at >= kNamedFor);
+  });
+}
+
+// Its certificate has to be of the configured name, so no wrong address gets this node's token.
+void Replicas::AddNamedReplicas(const std::vector<std::string>& addresses) {
+  if (options_.addresses.empty()) return;
+  const auto configured = ParseHostPort(options_.addresses.front());
+  const std::string name =
+      options_.server_name.empty() && configured ? configured->host : options_.server_name;
+  for (const std::string& address : addresses) {
+    const auto where = ParseHostPort(address);
+    const auto resolved = where ? ResolveName(*where, AI_NUMERICHOST) : std::nullopt;
+    if (!resolved) continue;
+    absl::MutexLock lock(&mutex_);
+    for (const std::string& each : *resolved) {
+      auto& entry = replicas_[each];
+      if (entry.replica == nullptr) {
+        entry.replica = ConnectTo(each, name);
+        LogInfo("agent", "another controller names this one", {{"address", each}});
+      }
+      entry.named_at = std::chrono::steady_clock::now();
+    }
+  }
 }
 
 std::shared_ptr<const Replica> Replicas::ConnectTo(const std::string& address,
@@ -122,7 +155,7 @@ std::vector<std::shared_ptr<const Replica>> Replicas::ListReplicas(absl::Time de
     absl::MutexLock lock(&mutex_);
     const auto known = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !replicas_.empty(); };
     mutex_.AwaitWithDeadline(absl::Condition(&known), deadline);
-    for (const auto& [address, replica] : replicas_) all.push_back(replica);
+    for (const auto& [address, entry] : replicas_) all.push_back(entry.replica);
   }
   std::stable_partition(all.begin(), all.end(), [](const auto& replica) {
     return replica->channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;

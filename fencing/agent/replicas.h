@@ -1,14 +1,16 @@
 #pragma once
-// A node's connections to the controller replicas: one for each address that the configured names resolve to.
-// The names are resolved again every five seconds, so replicas may come and go. Thread-safe. A dead
-// connection is noticed within about five seconds even without a packet from the peer, and its calls end with
-// UNAVAILABLE.
+// A node's connections to the controller replicas: one for each address that the configured names resolve to,
+// or that another replica has named. The names are resolved again every five seconds, so replicas may come
+// and go. Thread-safe. A dead connection is noticed within about five seconds even without a packet from the
+// peer, and its calls end with UNAVAILABLE.
 
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +42,9 @@ class Replicas {
   // All replicas, connected ones first. Waits until `deadline` for the first names to resolve; empty: none
   // did.
   std::vector<std::shared_ptr<const Replica>> ListReplicas(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Connects at once to replicas that another one has named, as host:port with a number for the host. One
+  // that is not named again within 15 s, and to which no configured name leads, goes. Never blocks.
+  void AddNamedReplicas(const std::vector<std::string>& addresses) ABSL_LOCKS_EXCLUDED(mutex_);
   // Gives a call its deadline and the node's token. UNAUTHENTICATED: the file holds no token.
   absl::Status PrepareCall(grpc::ClientContext* context, absl::Time deadline) const;
   using Call = std::function<grpc::Status(coordinator::v1::Coordinator::Stub&, grpc::ClientContext*)>;
@@ -49,13 +54,18 @@ class Replicas {
   absl::Status CallAny(const std::string& what, absl::Time deadline, const Call& call);
 
  private:
+  struct Entry {
+    std::shared_ptr<const Replica> replica;
+    std::optional<std::chrono::steady_clock::time_point> named_at;  // by another replica
+  };
+
   void RefreshReplicas() ABSL_LOCKS_EXCLUDED(mutex_);
   std::shared_ptr<const Replica> ConnectTo(const std::string& address, const std::string& name) const;
 
   const ReplicaOptions options_;
   absl::Mutex mutex_;
-  std::map<std::string, std::shared_ptr<const Replica>> replicas_ ABSL_GUARDED_BY(mutex_);
-  Periodic refresh_;  // last: its thread uses the other members
+  std::map<std::string, Entry> replicas_ ABSL_GUARDED_BY(mutex_);  // by numeric address
+  Periodic refresh_;                                               // last: its thread uses the other members
 };
 
 }  // namespace lunkeeper

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "devices/connection_message.h"
+#include "fencing/coordinator/known_replicas.h"
 #include "fencing/protocol/answer_mark.h"
 #include "fencing/protocol/coordinator.grpc.pb.h"
 #include "fencing/protocol/messages.h"
@@ -72,6 +73,7 @@ struct StreamsContext {
   Authenticator& authenticator;
   HeartbeatSink* const sink;
   NodeBudgets budgets;
+  KnownReplicas replicas;
   std::atomic<bool> leaving = false;
   boost::asio::thread_pool reviewers{kReviewThreads};
 };
@@ -140,7 +142,7 @@ class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::
     last_ = std::chrono::steady_clock::now();
     if (streams_.sink != nullptr)
       answer_ = WriteAnswer(streams_.sink->OnHeartbeat(std::move(heartbeat)), streams_.sink->LimitsOf(node_),
-                            streams_.sink->RemovedArrays());
+                            streams_.sink->RemovedArrays(), streams_.replicas.ListReplicas());
     return absl::OkStatus();
   }
 
@@ -179,7 +181,10 @@ class GrpcCoordinator final
         arrays_(arrays),
         most_volumes_(limits.most_volumes),
         controllers_(limits.controllers),
-        streams_{.authenticator = authenticator, .sink = sink, .budgets = NodeBudgets(limits.node)} {}
+        streams_{.authenticator = authenticator,
+                 .sink = sink,
+                 .budgets = NodeBudgets(limits.node),
+                 .replicas = {}} {}
   ~GrpcCoordinator() override { streams_.reviewers.join(); }
 
   grpc::Service* service() override { return this; }
@@ -228,6 +233,7 @@ class GrpcCoordinator final
     if (streams_.leaving) return ToGrpcStatus(LeavingError());
     const auto caller = controllers_->Authenticate(std::string(TokenOf(*context)), AddressOf(*context));
     if (!caller.ok()) return ToGrpcStatus(caller.status());
+    streams_.replicas.NoteReplica(context->peer(), request->port());
     const auto hears = streams_.sink ? streams_.sink->Hears(NodeId(request->node())) : std::nullopt;
     if (!hears) return {grpc::StatusCode::UNIMPLEMENTED, "there is no failover here"};
     response->set_hears(!request->node().empty() && *hears);

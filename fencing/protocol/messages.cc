@@ -213,10 +213,15 @@ std::set<std::string> ReadRemovedArrays(const coordinator::v1::HeartbeatAnswer& 
   return {message.removed_arrays().begin(), message.removed_arrays().end()};
 }
 
+std::vector<std::string> ReadReplicas(const coordinator::v1::HeartbeatAnswer& message) {
+  return {message.replicas().begin(), message.replicas().end()};
+}
+
 // An answer lists every fence in force and all limits, not the changes: a node may have missed any number of
 // answers.
 coordinator::v1::HeartbeatAnswer WriteAnswer(const FencesByArray& fences, const LimitsByVolume& limits,
-                                             const std::set<std::string>& removed_arrays) {
+                                             const std::set<std::string>& removed_arrays,
+                                             const std::vector<std::string>& replicas) {
   coordinator::v1::HeartbeatAnswer message;
   for (const auto& [array, fence] : fences) {
     coordinator::v1::HeartbeatAnswer::Fence* entry = message.add_fences();
@@ -230,6 +235,7 @@ coordinator::v1::HeartbeatAnswer WriteAnswer(const FencesByArray& fences, const 
     entry->set_volume_id(volume.value());
   }
   message.mutable_removed_arrays()->Assign(removed_arrays.begin(), removed_arrays.end());
+  for (const std::string& replica : replicas) message.add_replicas(replica);
   return message;
 }
 

@@ -32,7 +32,9 @@ coordinator::v1::Heartbeat WriteHeartbeat(const fencing::Heartbeat& heartbeat);
 FencesByArray ReadFences(const NodeId& node, const coordinator::v1::HeartbeatAnswer& message);
 LimitsByVolume ReadLimits(const coordinator::v1::HeartbeatAnswer& message);
 std::set<std::string> ReadRemovedArrays(const coordinator::v1::HeartbeatAnswer& message);
+std::vector<std::string> ReadReplicas(const coordinator::v1::HeartbeatAnswer& message);
 coordinator::v1::HeartbeatAnswer WriteAnswer(const FencesByArray& fences, const LimitsByVolume& limits,
-                                             const std::set<std::string>& removed_arrays);
+                                             const std::set<std::string>& removed_arrays,
+                                             const std::vector<std::string>& replicas);
 
 }  // namespace lunkeeper

@@ -44,8 +44,8 @@ TEST_CASE("an older controller's grant is read without what it does not know") {
 TEST_CASE("a heartbeat's answer carries limits, and so does a grant that has any") {
   const LimitsByVolume limits = {{VolumeId("v1"), {.iops = 200, .bytes_per_second = 3, .version = 4}},
                                  {VolumeId("v2"), {.iops = 0, .bytes_per_second = 0, .version = 9}}};
-  CHECK(ReadLimits(WriteAnswer({}, limits, {})) == limits);
-  CHECK(ReadLimits(WriteAnswer({}, {}, {})).empty());
+  CHECK(ReadLimits(WriteAnswer({}, limits, {}, {})) == limits);
+  CHECK(ReadLimits(WriteAnswer({}, {}, {}, {})).empty());
   Grant grant;
   CHECK_FALSE(WriteGrant(grant).has_limits());
   grant.limits = limits.begin()->second;
@@ -53,9 +53,15 @@ TEST_CASE("a heartbeat's answer carries limits, and so does a grant that has any
 }
 
 TEST_CASE("a heartbeat's answer names the arrays that were removed") {
-  CHECK(ReadRemovedArrays(WriteAnswer({}, {}, {"rack1", "rack2"})) ==
+  CHECK(ReadRemovedArrays(WriteAnswer({}, {}, {"rack1", "rack2"}, {})) ==
         std::set<std::string>{"rack1", "rack2"});
-  CHECK(ReadRemovedArrays(WriteAnswer({}, {}, {})).empty());
+  CHECK(ReadRemovedArrays(WriteAnswer({}, {}, {}, {})).empty());
+}
+
+TEST_CASE("a heartbeat's answer names other replicas, and an older controller's names none") {
+  const std::vector<std::string> replicas = {"10.0.0.5:7443", "[fd00::1]:7443"};
+  CHECK(ReadReplicas(WriteAnswer({}, {}, {}, replicas)) == replicas);
+  CHECK(ReadReplicas(v1::HeartbeatAnswer()).empty());
 }
 
 }  // namespace
