@@ -220,6 +220,11 @@ TEST_CASE("a wrong option is answered with what is wanted") {
       {{"--mode=all", "--endpoint=/s.sock", "--failover-budget-percent=0"}, "1 to 100"},
       {{"--mode=all", "--endpoint=/s.sock", "--failover-mass-percent=101"}, "1 to 100"},
       {{"--mode=all", "--endpoint=/s.sock", "--failover-graceful=-1"}, "1 to 86400"},
+      {{"--mode=all", "--endpoint=/s.sock", "--failover-silence=2.4"}, "2.5 to 86400"},
+      {{"--mode=all", "--endpoint=/s.sock", "--failover-silence=nan"}, "2.5 to 86400"},
+      {{"--mode=all", "--endpoint=/s.sock", "--failover-slow-silence=9"}, "10 to 86400"},
+      {{"--mode=all", "--endpoint=/s.sock", "--failover-never-met-silence=29"}, "30 to 86400"},
+      {{"--mode=all", "--endpoint=/s.sock", "--failover-probation=1"}, "10 to 86400"},
       {{"--mode=all", "--endpoint=/s.sock", "--failover-owner-kinds=statefulset"}, "such as StatefulSet"},
   };
   for (const Row& row : rows) {

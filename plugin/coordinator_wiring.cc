@@ -28,6 +28,7 @@
 #include "fencing/failover/failover.h"
 #include "fencing/failover/removal_record.h"
 #include "fencing/kube/kube_client.h"
+#include "plugin/failover_settings.h"
 #include "plugin/limits_sink.h"
 #include "plugin/replica_poll.h"
 
@@ -48,7 +49,8 @@ struct CoordinatorServer {
   std::unique_ptr<fencing::RemovalWatch> removal_watch;
   std::unique_ptr<fencing::Failover> failover;
   std::unique_ptr<fencing::ArrayRemoval> removal;
-  std::unique_ptr<LimitsSink> limits;  // in its place
+  std::unique_ptr<FailoverSettingsFile> settings;  // may be null
+  std::unique_ptr<LimitsSink> limits;              // in its place
   HeartbeatSink* sink() const {
     return failover != nullptr ? static_cast<HeartbeatSink*>(failover.get()) : limits.get();
   }
@@ -105,6 +107,13 @@ void OpenRemaining(const std::string& space, CoordinatorServer* server) {
       });
 }
 
+// A wrong file is an error at the start alone; later it leaves the settings as they were.
+absl::StatusOr<fencing::Settings> OpenSettings(const FailoverFlags& flags, CoordinatorServer* server) {
+  if (flags.settings_file.empty()) return flags.settings;
+  server->settings = std::make_unique<FailoverSettingsFile>(flags.settings_file, flags.settings);
+  return server->settings->ReadSettings();
+}
+
 absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, const std::string& self,
                           CoordinatorServer* server) {
   if (flags.off) {
@@ -112,7 +121,8 @@ absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, c
     server->limits = std::make_unique<LimitsSink>(*server->arrays);
     return absl::OkStatus();
   }
-  fencing::FailoverOptions options{.settings = flags.settings, .self = self, .lease = {}};
+  ASSIGN_OR_RETURN(const fencing::Settings settings, OpenSettings(flags, server));
+  fencing::FailoverOptions options{.settings = settings, .self = self, .lease = {}};
   options.distrust = [authenticator = server->authenticator.get()](const std::string& machine) {
     authenticator->ForgetMachine(machine);
   };
@@ -132,6 +142,10 @@ absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, c
   server->failover = fencing::StartFailover(options, *server->arrays, *server->failover_kubernetes);
   server->removal = std::make_unique<fencing::ArrayRemoval>(*server->remaining, *server->failover,
                                                             *server->kubernetes, options.lease.space);
+  if (server->settings != nullptr)
+    server->settings->StartWatching([failover = server->failover.get()](const fencing::Settings& changed) {
+      failover->ChangeSettings(changed);
+    });
   return absl::OkStatus();
 }
 
@@ -149,7 +163,13 @@ void AddReport(const std::shared_ptr<CoordinatorServer>& server, Backends* backe
   backends->array_removal.add = [server](const std::string& array) {
     return server->removal->AddArray(array, absl::Now() + kRemovalTimeout);
   };
-  backends->reports.push_back([server](Metrics& metrics) { server->failover->ReportMetrics(metrics); });
+  backends->reports.push_back([server](Metrics& metrics) {
+    server->failover->ReportMetrics(metrics);
+    if (server->settings != nullptr)
+      metrics.SetGauge("lunkeeper_failover_settings_good",
+                       "Whether the file of failover's settings is in force as it is",
+                       server->settings->IsInForce());
+  });
 }
 
 }  // namespace

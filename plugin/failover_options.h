@@ -8,5 +8,7 @@ namespace lunkeeper {
 
 // The flags write to `flags`, which outlives the command.
 void AddFailoverOptions(CLI::App* command, FailoverFlags* flags);
+// The flags that the file of settings may have, too. They write to `settings`, which outlives the command.
+void AddFailoverSettings(CLI::App* command, fencing::Settings* settings);
 
 }  // namespace lunkeeper

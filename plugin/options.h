@@ -39,6 +39,7 @@ struct CoordinatorOptions {
 struct FailoverFlags {
   bool off = false;
   fencing::Settings settings;
+  std::string settings_file;  // that changes them at run time; empty: none
 };
 
 // Versions of CSI, as --csi-versions names them.

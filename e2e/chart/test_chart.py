@@ -114,6 +114,8 @@ BAD_VALUES = {
     "an unknown policy past the budget": ("failover.overBudget=all", "'one-by-one', 'stop'"),
     "an owner that is no kind": ("failover.ownerKinds={statefulset}", "/failover/ownerKinds/0"),
     "no time at all": ("failover.gracefulSeconds=0", "/failover/gracefulSeconds"),
+    "a silence below its floor": ("failover.silenceSeconds=2.4", "/failover/silenceSeconds"),
+    "a probation below its floor": ("failover.probationSeconds=9", "/failover/probationSeconds"),
     "two arrays of one name": (
         "arrays[1].name=rack1,arrays[1].address=a:1,arrays[1].tlsSecret=x",
         "rack1 is there twice",
@@ -365,6 +367,26 @@ def test_no_role_has_a_wildcard(values):
     for thing in render(values(EVERYTHING)):
         for rule in thing.get("rules", []):
             assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]], rule
+
+
+def test_only_switching_failover_off_restarts_a_controller(values):
+    def rendered(**failover):
+        things = render(values({**ONE_ARRAY, "failover": failover}))
+        settings = [
+            json.loads(thing["data"]["failover.json"])
+            for thing in things
+            if thing["kind"] == "ConfigMap" and thing["metadata"]["name"] == "storage-lunkeeper-failover"
+        ]
+        return settings, find(things, "Deployment")
+
+    before, deployment = rendered()
+    changed, same = rendered(paused=True, budgetPercent=50, silenceSeconds=5, ownerKinds=["Cluster"])
+    assert same == deployment
+    assert changed == [
+        {**before[0], "paused": True, "budgetPercent": 50, "silenceSeconds": 5, "ownerKinds": ["Cluster"]}
+    ]
+    none, other = rendered(enabled=False)
+    assert not none and other != deployment
 
 
 def test_without_failover_there_are_no_rights_for_it(values):

@@ -13,7 +13,7 @@ DAY = 86400
 # A day of two controllers and three nodes, a sample each 15 seconds. In promtool's notation: 0+15x9 begins
 # with 0 and adds 15 nine times; _ is a sample that is missing.
 ALWAYS = 5760
-CONTROLLERS = ("controller-1", "controller-2")
+CONTROLLERS, FILES = ("controller-1", "controller-2"), ("arrays_file", "failover_settings")
 NODES = ("node-1", "node-2", "node-3")
 
 
@@ -52,7 +52,7 @@ WELL = {
     series("lunkeeper_volume_health", "node-2", volume="v2", state="failed"): "0x100 1x6 stale",
     **{series("lunkeeper_node_datapath_answers", pod): f"1x50 0x2 1x{ALWAYS - 52}" for pod in NODES},
     **{series("lunkeeper_registered", pod): f"0x4 1x{ALWAYS - 5}" for pod in NODES},
-    **{series("lunkeeper_arrays_file_good", pod): f"1x{ALWAYS}" for pod in CONTROLLERS},
+    **{series(f"lunkeeper_{file}_good", pod): f"1x{ALWAYS}" for pod in CONTROLLERS for file in FILES},
     **{call(pod, "csi.v1.Node/NodeUnstageVolume", "OK"): f"0+1x{ALWAYS}" for pod in NODES},
     **{call(pod, "csi.v1.Node/NodeStageVolume", "DEADLINE_EXCEEDED"): f"0+1x{ALWAYS}" for pod in NODES},
     **{
@@ -70,6 +70,7 @@ WELL = {
     # The leader's agent restarts; the other one has no way to an array, and does not lead.
     series("lunkeeper_failover_unseen_arrays", "controller-1"): f"0x50 1 0x148 1x{ALWAYS - 199}",
     series("lunkeeper_failover_unseen_arrays", "controller-2"): f"0x{ALWAYS}",
+    **{series("lunkeeper_failover_paused", pod): f"0x100 1x10 0x{ALWAYS - 112}" for pod in CONTROLLERS},
     **{series("lunkeeper_failover_held_back_nodes", pod): f"0x50 1 0x{ALWAYS - 52}" for pod in CONTROLLERS},
     **{
         series("lunkeeper_failover_nodefences", pod, phase=phase): f"0x{ALWAYS}"
@@ -230,16 +231,25 @@ FAULTS = {
             ): "kubelet has not registered node-1, so no volume is mounted there"
         },
     ),
-    "the list of arrays is wrong": Fault(
-        "LunkeeperArraysFileWrong",
-        {series("lunkeeper_arrays_file_good", "controller-2"): f"0x{ALWAYS}"},
-        {
+    **{
+        f"the {name.replace('_', ' ')} is wrong": Fault(
+            alert,
+            {series(f"lunkeeper_{name}_good", "controller-2"): f"0x{ALWAYS}"},
+            {(*IN_LUNKEEPER, ("pod", "controller-2")): f"controller-2 cannot read {what}"},
+        )
+        for name, alert, what in (
             (
-                *IN_LUNKEEPER,
-                ("pod", "controller-2"),
-            ): "controller-2 cannot read its list of arrays, and goes on with the last good one"
-        },
-    ),
+                "arrays_file",
+                "LunkeeperArraysFileWrong",
+                "its list of arrays, and goes on with the last good one",
+            ),
+            (
+                "failover_settings",
+                "LunkeeperFailoverSettingsWrong",
+                "the settings of failover, and goes on with the last good ones",
+            ),
+        )
+    },
     **{
         f"failover does not act: {why}": Fault(
             "LunkeeperFailoverDoesNotAct",
@@ -257,6 +267,11 @@ FAULTS = {
         "LunkeeperFailoverSeesNoArray",
         {series("lunkeeper_failover_unseen_arrays", "controller-1"): f"1x{ALWAYS}"},
         {(): "The leading controller cannot look at 1 arrays"},
+    ),
+    "failover is paused for long": Fault(
+        "LunkeeperFailoverPaused",
+        {series("lunkeeper_failover_paused", "controller-1"): f"1x{ALWAYS}"},
+        {(): "Failover has been paused, or a dry run, for 15 minutes"},
     ),
     "a node is fenced": Fault(
         "LunkeeperNodeFenced",

@@ -73,7 +73,7 @@ std::optional<WriteLease> Core::DueLeaseWrite() {
 }
 
 // Where failover does not act, people have to know: a replica that is not fit to lead, and a leader that does
-// nothing for the nodes of an array.
+// nothing on evidence, or nothing for the nodes of an array.
 void Core::ReportLeadership(bool blind) {
   std::string text;
   if (blind) {
@@ -81,8 +81,18 @@ void Core::ReportLeadership(bool blind) {
   } else if (Leads()) {
     for (const auto& array : state_.UnseenArrays()) text += (text.empty() ? "" : ", ") + array.value();
     if (!text.empty()) text = "the leader cannot look at " + text + ": nothing on it is moved";
+    if (state_.settings.paused || state_.settings.dry_run)
+      text = std::string(state_.settings.paused ? "failover is paused" : "failover is a dry run") +
+             ": nothing is begun on evidence" + (text.empty() ? "" : "; ") + text;
   }
   state_.ReportOnce({.kind = ReportKind::kLeadership, .text = std::move(text)});
+}
+
+void Core::ChangeSettings(const Settings& settings) {
+  const Settings before = std::exchange(state_.settings, settings);
+  state_.settings.lease = before.lease;
+  state_.settings.lease_margin = before.lease_margin;
+  state_.settings.lease_renew = before.lease_renew;
 }
 
 // The API server has to answer it, or it could not take the lease.

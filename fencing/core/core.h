@@ -27,6 +27,10 @@ class Core {
 
   std::vector<Action> Step(Event event);
 
+  // From the next event on. What was begun goes on under the new ones. The times of the lease stay as they
+  // are.
+  void ChangeSettings(const Settings& settings);
+
   bool Leads() const { return election_.HoldsLease(state_.now); }
   // The replica that has the lease, as far as this one knows; empty: none.
   const std::string& Leader() const { return election_.holder(); }

@@ -27,6 +27,7 @@ Said DryRunReport(const NodeFence& fence) {
 // In a dry run: that this would be done has been said. It is not decided again, as it would not be if it had
 // been done: nobody is asked for it any more, and no limit unsays it.
 bool IsSaid(const State& state, const NodeFence& fence) {
+  if (!state.settings.dry_run) return false;
   const auto said = state.said.find({ReportKind::kRefused, fence.node});
   return said != state.said.end() && said->second == DryRunReport(fence);
 }

@@ -327,7 +327,7 @@ bool Evidence::ArraysUp() const {
 }
 
 bool Evidence::ApiUp(Instant now) const {
-  return api_up_ && now - LatestOf(window_, api_at_) < 2 * settings_.silence;
+  return api_up_ && now - LatestOf(window_, api_at_) < settings_.observer_lost;
 }
 
 bool Evidence::Arrives(const NodeEvidence& node, Instant now) const {

@@ -1,6 +1,6 @@
 #pragma once
-// What an operator may tune, with defaults that suit the timing promised in the documentation. Constant after
-// construction of the core.
+// What an operator may tune, with defaults that suit the timing promised in the documentation. Those of
+// detection, the safety limits and the choice of pods may change while the core runs (Core::ChangeSettings).
 
 #include <set>
 #include <string>
@@ -28,6 +28,7 @@ struct Settings {
   Span lease_delay = 1_s;         // of the last lease that a dying kubelet renewed, until it is seen
   Span storage_late = 1500_ms;    // of a node that only the arrays hear: it is probed
   int probes_unanswered = 2;      // in a row
+  Span observer_lost = 5_s;       // by all arrays, or by the API server, as it is without an answer
   Span kubelet_stale = 12_s;      // its lease is renewed each 10 s
   Span kubelet_read = 1_s;        // how long its answer counts; one that takes longer is reported
   Span votes_last = 1_s;          // the same of what other replicas say; either waits for the other

@@ -161,7 +161,7 @@ int Evidence::CountArriving(Instant now) const {
 bool Evidence::IsUnseen(const ArrayId& array, Instant now) const {
   const auto found = arrays_.find(array);
   return found != arrays_.end() && !found->second.up &&
-         now - LatestOf(window_, found->second.lost_at) >= 2 * settings_.silence;
+         now - LatestOf(window_, found->second.lost_at) >= settings_.observer_lost;
 }
 
 bool Evidence::IsBlind(Instant now) const {

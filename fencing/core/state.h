@@ -50,7 +50,7 @@ struct State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  const Settings settings;
+  Settings settings;
   Instant now;
   Evidence evidence;
   Cluster cluster;

@@ -111,6 +111,9 @@ class FailoverController final : public Failover {
   std::set<std::string> RemovedArrays() override {
     return options_.removed_arrays ? options_.removed_arrays() : std::set<std::string>();
   }
+  void ChangeSettings(const Settings& settings) override {
+    loop_.PostJob([this, settings](Instant) { core_.ChangeSettings(settings); });
+  }
   void ReportMetrics(Metrics& metrics) override;
   std::vector<std::string> ReportStatus() override;
   absl::StatusOr<std::vector<VolumeUse>> ListUses(const std::string& array) override;

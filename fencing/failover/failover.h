@@ -54,6 +54,8 @@ class Failover : public HeartbeatSink {
  public:
   // Sets the metrics soon, on failover's own thread. `metrics` outlives this object.
   virtual void ReportMetrics(Metrics& metrics) = 0;
+  // From now on, without a restart; see Core::ChangeSettings.
+  virtual void ChangeSettings(const Settings& settings) = 0;
   // The lines of `lunkeeper status`: which replica leads, each node's classification and why, and the fences.
   virtual std::vector<std::string> ReportStatus() = 0;
   // Who uses the volumes of an array, configured or removed. UNAVAILABLE: failover does not answer.

@@ -142,11 +142,27 @@ TEST_CASE("dry run and pause say what they hold back, and nothing is done") {
   const std::string gauge = "lunkeeper_failover_held_back_nodes " + std::string(dry ? "0\n" : "1\n");
   CHECK(Comes([&] {
     failover.ReportMetrics(metrics);
-    return absl::StrContains(metrics.ToText(), gauge);
+    return absl::StrContains(metrics.ToText(), gauge) &&
+           absl::StrContains(metrics.ToText(), "lunkeeper_failover_paused 1\n");
   }));
+  CHECK(Comes([&] { return world.IsOnLease("nothing is begun on evidence"); }));
   CHECK_FALSE(world.IsFenced("n1"));
   CHECK(world.api.CountWrites(absl::StrCat("POST ", kRecords)) == 0);
   CHECK(world.api.CountWrites("DELETE ") == 0);
+}
+
+TEST_CASE("a pause and a dry run end while the controller runs, and it moves what they held back") {
+  FailoverWorld world;
+  world.AddPod("db-0", "n1");
+  Settings settings;
+  const bool dry = GENERATE(true, false);
+  (dry ? settings.dry_run : settings.paused) = true;
+  Failover& failover = world.Start("replica-1", settings);
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  world.PowerOff("n1");
+  REQUIRE(Comes([&] { return Says(failover, "node n1", dry ? "dry run" : "failover is paused"); }));
+  failover.ChangeSettings(FailoverWorld::Adapt(Settings()));
+  CHECK(Comes([&] { return world.Runs("db-0", "n2"); }));
 }
 
 TEST_CASE("a volume that nodes died of is not moved, which is told, until a person allows it") {

@@ -92,11 +92,14 @@ double CountHeldBack(const State& state) {
   return static_cast<double>(count);
 }
 
-void ReportUnseenArrays(const State& state, Metrics& metrics) {
+void ReportWhatIsNotDone(const State& state, Metrics& metrics) {
   metrics.SetGauge(
       "lunkeeper_failover_unseen_arrays",
       "Configured arrays that this replica cannot look at; if it leads, nothing on them is moved",
       static_cast<double>(state.UnseenArrays().size()));
+  metrics.SetGauge("lunkeeper_failover_paused",
+                   "Whether nothing is begun on evidence, as failover is paused or a dry run",
+                   state.settings.paused || state.settings.dry_run);
 }
 
 }  // namespace
@@ -143,7 +146,7 @@ void ReportFailoverMetrics(const State& state, Metrics& metrics) {
   metrics.SetGauge("lunkeeper_failover_held_back_nodes",
                    "Nodes whose failover a limit holds back now; lunkeeper status says why",
                    CountHeldBack(state));
-  ReportUnseenArrays(state, metrics);
+  ReportWhatIsNotDone(state, metrics);
   metrics.SetGauge("lunkeeper_failover_nodefences", "NodeFences by how far they have come", fences);
   metrics.SetGauge("lunkeeper_failover_oldest_heartbeat_seconds",
                    "Age of the oldest of the nodes' last heartbeats, without fenced nodes",

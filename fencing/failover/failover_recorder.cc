@@ -101,7 +101,7 @@ void FailoverRecorder::OnLeadership(const std::string& text) {
   LogWarn("failover", absl::StrCat("leadership: ", text));
   kube::ObjectEvent event;
   event.api_version = "coordination.k8s.io/v1";
-  event.kind = "Lease";
+  event.kind = kube::kLeaseKind;
   event.space = lease_.space;
   event.name = lease_.name;
   event.event_kind = kube::EventKind::kWarning;

@@ -174,8 +174,13 @@ Answer KubeActions::ChargeVolume(const fencing::ChargeVolume& call, const std::s
                                     {"", version.value()}, CallLimits()));
 }
 
+// `kubectl describe` shows the events of an object's uid, which for the lease is known only here.
 void KubeActions::RecordEvent(kube::ObjectEvent event) {
   event.reporter_instance = self_;
+  if (event.kind == kube::kLeaseKind) {
+    absl::MutexLock lock(&mu_);
+    event.uid = last_.uid;
+  }
   const absl::Status status = kube::RecordEvent(client_, event, absl::Now(), CallLimits());
   if (!status.ok())
     LogDebug("failover", "an event was not recorded", {{"error", std::string(status.message())}});

@@ -67,8 +67,10 @@ std::vector<std::string> StatusLines(const Core& core, const std::string& missin
   lines.push_back(absl::StrCat(
       WhoLeads(core), missing.empty() ? "" : absl::StrCat("; it does not act: not watched yet: ", missing)));
   lines.push_back(absl::StrCat("budget ", settings.budget_percent, " % of the nodes, then ",
-                               settings.one_by_one ? "one by one" : "stop", settings.paused ? "; PAUSED" : "",
-                               settings.dry_run ? "; DRY RUN" : "", settings.opt_in ? "; opt-in" : ""));
+                               settings.one_by_one ? "one by one" : "stop",
+                               "; heartbeats may be missing for ", FormatSeconds(settings.silence), " s",
+                               settings.paused ? "; PAUSED" : "", settings.dry_run ? "; DRY RUN" : "",
+                               settings.opt_in ? "; opt-in" : ""));
   for (const auto& entry : state.evidence.nodes()) lines.push_back(NodeLine(state, entry.first));
   for (const auto& entry : state.cluster.fences()) lines.push_back(FenceLine(entry.second));
   for (const auto& [volume, nodes] : state.cluster.charged())

@@ -13,7 +13,7 @@ ObjectRef RefOf(const LeaseName& name) {
 
 Lease FromJson(const Json& object) {
   return {TextAt(object, {"spec", "holderIdentity"}), TextAt(object, {"metadata", "resourceVersion"}),
-          NumberAt(object, {"spec", "leaseTransitions"})};
+          NumberAt(object, {"spec", "leaseTransitions"}), TextAt(object, {"metadata", "uid"})};
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ absl::StatusOr<Lease> WriteLease(KubeClient& client, const LeaseName& name, cons
   ObjectRef at = RefOf(name);
   at.name.clear();
   const Json lease = {{"apiVersion", at.resource.ApiVersion()},
-                      {"kind", "Lease"},
+                      {"kind", kLeaseKind},
                       {"metadata", {{"name", name.name}, {"namespace", name.space}}},
                       {"spec", spec}};
   ASSIGN_OR_RETURN(const Json object, client.Create(at, lease, limits));

@@ -11,6 +11,8 @@
 
 namespace lunkeeper::kube {
 
+inline constexpr char kLeaseKind[] = "Lease";
+
 struct LeaseName {
   std::string space, name;
 };
@@ -19,6 +21,7 @@ struct Lease {
   std::string holder;   // empty: nobody
   std::string version;  // empty: there is no such object yet
   int64_t transitions = 0;
+  std::string uid = {};  // empty: there is no such object yet
 };
 
 // A lease that does not exist reads as held by nobody.

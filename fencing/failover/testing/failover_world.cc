@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "absl/strings/match.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/testing/test_host.h"
 #include "fencing/failover/facts.h"
@@ -55,12 +56,16 @@ VolumeId FailoverWorld::AddPod(const std::string& name, const std::string& node,
   return volumes.front();
 }
 
-Failover& FailoverWorld::Start(const std::string& name, Settings settings) {
+Settings FailoverWorld::Adapt(Settings settings) {
   settings.tick = 50_ms;
   settings.slow_silence = 2500_ms;  // there is nobody to probe
   settings.kubelet_stale = 600_s;   // and no kubelet that renews a lease
+  return settings;
+}
+
+Failover& FailoverWorld::Start(const std::string& name, Settings settings) {
   clients.push_back(api.Client());
-  FailoverOptions options{settings, name, {"kube-system", "lunkeeper-failover"}};
+  FailoverOptions options{Adapt(std::move(settings)), name, {"kube-system", "lunkeeper-failover"}};
   options.distrust = [this](const std::string& machine) {
     absl::MutexLock lock(&distrusted_mutex);
     distrusted.push_back(machine);
@@ -127,6 +132,18 @@ bool FailoverWorld::IsFenced(const std::string& node) {
 std::string FailoverWorld::TaintOf(const std::string& node) {
   const Json& taints = api.Get(NodePath(node));
   return TaintIn(kube::ToText(FieldAt(taints, {"spec", "taints"})));
+}
+
+bool FailoverWorld::IsOnLease(const std::string& text) const {
+  const auto lease = api.Get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/lunkeeper-failover");
+  const std::string uid = TextAt(lease, {"metadata", "uid"});
+  const auto writes = api.writes();
+  return !uid.empty() && std::any_of(writes.begin(), writes.end(), [&](absl::string_view write) {
+    if (!absl::ConsumePrefix(&write, "POST ") || !absl::StartsWith(write, "/apis/events.k8s.io"))
+      return false;
+    const auto event = api.Get(std::string(write));
+    return TextAt(event, {"regarding", "uid"}) == uid && absl::StrContains(TextAt(event, {"note"}), text);
+  });
 }
 
 ChangingArrays& AddArray(FailoverWorld& world, std::shared_ptr<FakeArray> spare) {

@@ -42,6 +42,8 @@ class FailoverWorld {
   VolumeId AddPod(const std::string& name, const std::string& node, int count = 1);
 
   Failover& Start(const std::string& name = "replica-1", Settings settings = {});
+  // As Start gives them to its replica.
+  static Settings Adapt(Settings settings);
   void StopReplica(size_t index) {
     std::unique_ptr<Failover> gone;
     absl::MutexLock lock(&mutex);
@@ -81,6 +83,8 @@ class FailoverWorld {
     return !grants.ok() || !grants->empty();
   }
   std::string TaintOf(const std::string& node);
+  // Whether `kubectl describe lease` shows an event of this text.
+  bool IsOnLease(const std::string& text) const;
   std::vector<std::string> Distrusted() {
     absl::MutexLock lock(&distrusted_mutex);
     return distrusted;

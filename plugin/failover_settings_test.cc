@@ -1,0 +1,104 @@
+// The file of failover's settings: what it says, what is refused, and that a change is noticed.
+
+#include "plugin/failover_settings.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "base/testing/test_host.h"
+
+namespace lunkeeper {
+namespace {
+
+using fencing::Settings;
+using fencing::Span;
+
+struct SettingsFile {
+  void Write(const std::string& text) const {
+    std::ofstream(path + ".new") << text;
+    std::filesystem::rename(path + ".new", path);
+  }
+  const testing::TempDir folder;
+  const std::string path = folder.path() / "failover.json";
+};
+
+}  // namespace
+
+TEST_CASE("every value of the chart has its setting") {
+  const auto read = ParseFailoverSettings(R"({
+    "paused": true, "dryRun": true, "optIn": true, "ownerKinds": ["Job", "Cluster"], "budgetPercent": 7,
+    "massPercent": 8, "overBudget": "stop", "partitioned": "hold", "silenceSeconds": 3.5,
+    "slowSilenceSeconds": 11, "neverMetSilenceSeconds": 31, "partitionGraceSeconds": 12,
+    "probationSeconds": 13, "gracefulSeconds": 14})",
+                                          Settings());
+  REQUIRE(read.ok());
+  CHECK(read->paused);
+  CHECK(read->dry_run);
+  CHECK(read->opt_in);
+  CHECK(read->owner_kinds == std::set<std::string>{"Job", "Cluster"});
+  CHECK(read->budget_percent == 7);
+  CHECK(read->mass_percent == 8);
+  CHECK_FALSE(read->one_by_one);
+  CHECK_FALSE(read->fence_partitioned);
+  CHECK(read->silence == Span::OfMilliseconds(3500));
+  CHECK(read->slow_silence == Span::OfMilliseconds(11'000));
+  CHECK(read->never_met_silence == Span::OfMilliseconds(31'000));
+  CHECK(read->partition_grace == Span::OfMilliseconds(12'000));
+  CHECK(read->probation == Span::OfMilliseconds(13'000));
+  CHECK(read->graceful_deadline == Span::OfMilliseconds(14'000));
+}
+
+TEST_CASE("what the file leaves out is as the options say") {
+  Settings base;
+  base.paused = true;
+  base.budget_percent = 50;
+  const auto read = ParseFailoverSettings(R"({"paused": false})", base);
+  REQUIRE(read.ok());
+  CHECK_FALSE(read->paused);
+  CHECK(read->budget_percent == 50);
+}
+
+TEST_CASE("a wrong file is refused as a whole, with what is wanted") {
+  const std::pair<const char*, const char*> rows[] = {
+      {"", "JSON object"},
+      {"[]", "JSON object"},
+      {R"({"paused": true)", "JSON object"},
+      {R"({"pause": true})", "--failover-pause"},
+      {R"({"settings": "/other"})", "--failover-settings"},
+      {R"({"paused": "perhaps"})", "--failover-paused"},
+      {R"({"paused": null})", "paused: want"},
+      {R"({"ownerKinds": [1]})", "ownerKinds: want"},
+      {R"({"budgetPercent": 0})", "1 to 100"},
+      {R"({"silenceSeconds": 1})", "2.5 to 86400 seconds"},
+      {R"({"silenceSeconds": "-"})", "2.5 to 86400 seconds"},
+  };
+  for (const auto& [text, wanted] : rows) {
+    CAPTURE(text);
+    const auto read = ParseFailoverSettings(text, Settings());
+    CHECK(absl::IsInvalidArgument(read.status()));
+    CHECK_THAT(std::string(read.status().message()), Catch::Contains(wanted));
+  }
+}
+
+TEST_CASE("a change is noticed, and a wrong one leaves the settings as they were") {
+  const SettingsFile file;
+  FailoverSettingsFile settings(file.path, Settings());
+  CHECK_FALSE(settings.ReadSettings().ok());  // there is none
+  file.Write(R"({"budgetPercent": 10})");
+  REQUIRE(settings.ReadSettings()->budget_percent == 10);
+  std::atomic<int> changes = 0, budget = 0;
+  settings.StartWatching([&](const Settings& changed) {
+    budget = changed.budget_percent;
+    ++changes;
+  });
+  file.Write(R"({"budgetPercent": 1000})");
+  CHECK(testing::Eventually([&] { return !settings.IsInForce(); }));
+  CHECK(changes == 0);
+  file.Write(R"({"budgetPercent": 30})");
+  CHECK(testing::Eventually([&] { return budget == 30; }));
+  CHECK(settings.IsInForce());
+}
+
+}  // namespace lunkeeper
