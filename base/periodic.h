@@ -8,44 +8,46 @@
 
 #include <atomic>
 #include <functional>
-#include <thread>
+#include <memory>
 #include <utility>
 
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "base/steady_signal.h"
+#include "base/executor.h"
 
 namespace lunkeeper {
 
 class Periodic {
  public:
-  Periodic(absl::Duration every, std::function<void()> work)
-      : every_(every), work_(std::move(work)), thread_([this] { Run(); }) {}
+  Periodic(absl::Duration every, std::function<void()> work, Executor& executor = RealExecutor())
+      : every_(every),
+        work_(std::move(work)),
+        signal_(executor.MakeSignal()),
+        thread_(executor.StartThread([this] { Run(); })) {}
   ~Periodic() {
     stopping_ = true;
-    signal_.Set();
-    thread_.join();
+    signal_->Set();
+    thread_.reset();
   }
   Periodic(const Periodic&) = delete;
   Periodic& operator=(const Periodic&) = delete;
 
   // Runs the work once more without waiting for its time.
-  void Wake() { signal_.Set(); }
+  void Wake() { signal_->Set(); }
 
  private:
   void Run() {
     for (;;) {
       work_();
-      signal_.WaitFor(every_);
+      signal_->WaitFor(every_);
       if (stopping_) return;
     }
   }
 
   const absl::Duration every_;
   const std::function<void()> work_;
-  SteadySignal signal_;
+  const std::unique_ptr<Signal> signal_;
   std::atomic<bool> stopping_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::unique_ptr<Thread> thread_;  // last: it uses the others
 };
 
 }  // namespace lunkeeper

@@ -1,6 +1,5 @@
 #include "fencing/failover/action_runner.h"
 
-#include <boost/asio/post.hpp>
 #include <utility>
 #include <variant>
 
@@ -18,14 +17,21 @@
 // continues, and every action may be repeated.
 namespace lunkeeper::fencing {
 
+ActionRunner::ActionRunner(ActionInputs inputs)
+    : inputs_(std::move(inputs)),
+      poll_ended_(inputs_.executor.MakeSignal()),
+      api_workers_(inputs_.executor.MakeWorkers(kActionsAtOnce)),
+      lease_workers_(inputs_.executor.MakeWorkers(1)) {}
+
 void ActionRunner::Stop() {
-  for (auto* workers : {&api_workers_, &lease_workers_}) {
-    workers->stop();
-    workers->join();
-  }
+  api_workers_->Stop();
+  lease_workers_->Stop();
+  while (IsPolling()) poll_ended_->WaitFor(absl::InfiniteDuration());
+}
+
+bool ActionRunner::IsPolling() {
   absl::MutexLock lock(&polls_mutex_);
-  const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(polls_mutex_) { return polls_ == 0; };
-  polls_mutex_.Await(absl::Condition(&idle));
+  return polls_ > 0;
 }
 
 void ActionRunner::RunAction(const Action& action, Instant now) {
@@ -37,7 +43,7 @@ void ActionRunner::RunAction(const Action& action, Instant now) {
 // preconditions of each write cover the moment between that check and the write itself.
 void ActionRunner::CallApi(const Action& action, Instant now, std::function<Answer()> call) {
   ++waiting_calls_;
-  boost::asio::post(api_workers_, [this, action, call = std::move(call), asked = now] {
+  api_workers_->Post([this, action, call = std::move(call), asked = now] {
     inputs_.answered(
         action, MayWrite() ? call() : FromApi(absl::CancelledError("this replica leads no more")), asked);
     --waiting_calls_;
@@ -57,9 +63,8 @@ void ActionRunner::CallArray(const Action& action, const ArrayId& array, Instant
 
 // Not by CallApi: a replica that does not lead must be able to take the lease.
 void ActionRunner::RunCall(const Action& action, const WriteLease& call, Instant) {
-  boost::asio::post(lease_workers_, [this, action, call] {
-    inputs_.answered(action, inputs_.kube.RenewLease(call), call.sent);
-  });
+  lease_workers_->Post(
+      [this, action, call] { inputs_.answered(action, inputs_.kube.RenewLease(call), call.sent); });
 }
 
 void ActionRunner::RunCall(const Action& action, const BeginTerm& call, Instant now) {
@@ -72,7 +77,7 @@ void ActionRunner::RunCall(const Action& action, const BeginTerm& call, Instant 
 void ActionRunner::RunCall(const Action& action, const FenceNode& call, Instant now) {
   CallArray(action, call.array, now, [this, call](FenceControl& at) {
     Answer answer = FenceNodeOn(call, at, inputs_.self);
-    if (answer.done.fence) inputs_.board.OnFenced(call.array, *answer.done.fence, MonotonicNow());
+    if (answer.done.fence) inputs_.board.OnFenced(call.array, *answer.done.fence, NowOn(inputs_.executor));
     return answer;
   });
 }
@@ -80,7 +85,8 @@ void ActionRunner::RunCall(const Action& action, const FenceNode& call, Instant 
 void ActionRunner::RunCall(const Action& action, const UnfenceNode& call, Instant now) {
   CallArray(action, call.array, now, [this, call](FenceControl& at) {
     Answer answer = UnfenceNodeOn(call, at);
-    if (answer.done.outcome == Outcome::kOk) inputs_.board.OnUnfenced(call.array, call.node, MonotonicNow());
+    if (answer.done.outcome == Outcome::kOk)
+      inputs_.board.OnUnfenced(call.array, call.node, NowOn(inputs_.executor));
     return answer;
   });
 }
@@ -89,7 +95,7 @@ void ActionRunner::RunCall(const Action& action, const UnfenceNode& call, Instan
 void ActionRunner::RunCall(const Action&, const Probe& call, Instant) {
   const NodeFacts* facts = inputs_.objects.FindNode(NameOf(call.node));
   if (facts == nullptr || facts->address.empty()) return;
-  prober_->Probe(facts->address, facts->kubelet_port, [this, node = call.node](ProbeResult result) {
+  inputs_.prober->Probe(facts->address, facts->kubelet_port, [this, node = call.node](ProbeResult result) {
     inputs_.probed({.node = node,
                     .answered = result == ProbeResult::kAnswered,
                     .no_route = result == ProbeResult::kNoRoute});
@@ -116,6 +122,7 @@ void ActionRunner::RunCall(const Action& action, const AskReplicas& call, Instan
     answer(votes);
     absl::MutexLock lock(&polls_mutex_);
     --polls_;
+    poll_ended_->Set();
   });
 }
 

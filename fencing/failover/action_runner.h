@@ -8,7 +8,6 @@
 // outlives it.
 
 #include <atomic>
-#include <boost/asio/thread_pool.hpp>
 #include <functional>
 #include <memory>
 #include <string>
@@ -36,11 +35,13 @@ struct ActionInputs {
   std::function<void(const Action&, Answer, Instant asked)> answered;
   std::function<void(const NodeId&, std::function<void(const ReplicaVotes&)>)> ask_replicas;  // may be empty
   std::function<void(const ProbeAnswer&)> probed;
+  Executor& executor;
+  std::unique_ptr<Prober> prober;  // last: its thread uses the others
 };
 
 class ActionRunner {
  public:
-  explicit ActionRunner(ActionInputs inputs) : inputs_(std::move(inputs)) {}
+  explicit ActionRunner(ActionInputs inputs);
   ~ActionRunner() { Stop(); }
 
   // Waits for the calls to the API server that run, and drops the waiting ones; waits for other replicas.
@@ -50,7 +51,7 @@ class ActionRunner {
   // Until when this replica may write to Kubernetes, by its last step. Calls whose turn comes later are
   // dropped.
   void AllowWritesUntil(Instant until) { writes_until_ = until; }
-  bool MayWrite() const { return MonotonicNow() < writes_until_.load(); }
+  bool MayWrite() const { return NowOn(inputs_.executor) < writes_until_.load(); }
   // Whether calls to the API server run or wait; work that is less urgent comes after them.
   bool IsBusy() const { return waiting_calls_ > 0; }
 
@@ -73,14 +74,15 @@ class ActionRunner {
   void CallApi(const Action& action, Instant now, std::function<Answer()> call);
   void CallArray(const Action& action, const ArrayId& array, Instant now,
                  std::function<Answer(FenceControl&)> call);
+  bool IsPolling();
 
   const ActionInputs inputs_;
   std::atomic<Instant> writes_until_ = Instant();  // long ago: it may not
   std::atomic<int> waiting_calls_ = 0;
   absl::Mutex polls_mutex_;
   int polls_ ABSL_GUARDED_BY(polls_mutex_) = 0;  // questions to other replicas that are not answered yet
-  std::unique_ptr<Prober> prober_ = MakeProber();
-  boost::asio::thread_pool api_workers_{kActionsAtOnce}, lease_workers_{1};
+  const std::unique_ptr<Signal> poll_ended_;
+  const std::unique_ptr<Workers> api_workers_, lease_workers_;
 };
 
 }  // namespace lunkeeper::fencing

@@ -52,15 +52,15 @@ absl::StatusOr<std::vector<LandedWrite>> PollHeartbeats(FenceControl& array) {
 // list has ended for good. In the other order a grant made between the two calls would be overlooked, and its
 // volume would count as drained. The signs of life come last, and with a time of their own, so that long
 // lists before them take nothing from what they prove.
-absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array) {
+absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array, const Executor& executor) {
   ArrayPoll poll;
   ArrayView& view = poll.view;
   view.array = id;
-  view.asked = MonotonicNow();
+  view.asked = NowOn(executor);
   ASSIGN_OR_RETURN(const auto fences, array.fences().ListFences());
   ASSIGN_OR_RETURN(auto grants, array.grants().ListGrants({.volume = {}, .node = {}, .holders_only = true}));
   ASSIGN_OR_RETURN(const auto wanted, IfImplemented(array.grants().ListWantedVolumes()));
-  view.signs_asked = MonotonicNow();
+  view.signs_asked = NowOn(executor);
   ASSIGN_OR_RETURN(const auto sessions, IfImplemented(array.grants().ListSessions()));
   ASSIGN_OR_RETURN(view.landed, PollHeartbeats(array.fences()));
   std::unordered_multimap<std::string_view, const GrantSession*> of_volume;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/executor.h"
 #include "devices/array/array.h"
 #include "fencing/core/action.h"
 #include "fencing/core/event.h"
@@ -27,8 +28,9 @@ struct ArrayPoll {
 };
 
 // Reads the array's grants with their I/O counters, its fences, the volumes that nodes wait for, and the
-// heartbeats that landed on it.
-absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array);
+// heartbeats that landed on it. The times are those of `executor`.
+absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array,
+                                    const Executor& executor = RealExecutor());
 
 Answer BeginTermOn(const BeginTerm& call, FenceControl& array, const std::string& self);
 // The answer's fence has the volumes of this call only, even if the array fenced more before.

@@ -1,7 +1,6 @@
 #include "fencing/failover/array_hub.h"
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <utility>
 
 #include "base/log.h"
@@ -11,7 +10,7 @@
 // reference to it. When its array is removed from the configuration only the pointer goes; when one of that
 // name returns, the entry gets the new pointer.
 //
-// Entry::mutex guards that pointer alone. Threads copy the shared_ptr and call the array without the mutex,
+// Entry::mutex guards that pointer alone. Executor copy the shared_ptr and call the array without the mutex,
 // so a removed array lives until its last call ends.
 namespace lunkeeper::fencing {
 namespace {
@@ -26,7 +25,7 @@ constexpr Span kSlow = 1500_ms, kReportEvery = 60_s;
 ArrayHub::~ArrayHub() {
   for (auto& [id, entry] : entries_) {
     entry->polling.reset();
-    entry->workers.join();  // waits also for work that is queued: each of it must be answered
+    entry->workers->Finish();  // waits also for work that is queued: each of it must be answered
   }
 }
 
@@ -52,10 +51,10 @@ std::vector<ArrayId> ArrayHub::RefreshArrays() {
   }
   for (auto& [id, array] : now) {
     if (entries_.contains(id)) continue;
-    auto entry = std::make_unique<Entry>();
-    entry->id = id;
+    auto entry = std::make_unique<Entry>(id, executor_);
     entry->SetArray(array);
-    entry->polling = std::make_unique<Periodic>(kPollEvery, [this, at = entry.get()] { PollEntry(*at); });
+    entry->polling = std::make_unique<Periodic>(
+        kPollEvery, [this, at = entry.get()] { PollEntry(*at); }, executor_);
     entries_[id] = std::move(entry);
   }
   return gone;
@@ -90,7 +89,7 @@ std::vector<ArrayId> ArrayHub::LostArrays(Instant now) const {
 void ArrayHub::PostWork(const ArrayId& id, std::function<void(FenceControl*)> work) {
   const auto found = entries_.find(id);
   if (found == entries_.end()) return work(nullptr);
-  boost::asio::post(found->second->workers, [at = found->second.get(), work = std::move(work)] {
+  found->second->workers->Post([at = found->second.get(), work = std::move(work)] {
     const auto array = at->GetArray();
     work(array == nullptr ? nullptr : &array->fences());
   });
@@ -100,8 +99,8 @@ void ArrayHub::PostWork(const ArrayId& id, std::function<void(FenceControl*)> wo
 void ArrayHub::PollEntry(Entry& entry) {
   const auto array = entry.GetArray();
   if (array == nullptr) return;
-  const Instant asked = MonotonicNow();
-  auto poll = PollArray(entry.id, *array);
+  const Instant asked = NowOn(executor_);
+  auto poll = PollArray(entry.id, *array, executor_);
   const std::string error(poll.status().message());
   if (error != entry.error) {
     if (!poll.ok())
@@ -110,16 +109,16 @@ void ArrayHub::PollEntry(Entry& entry) {
     entry.error = error;
   }
   if (!poll.ok()) {
-    entry.failed_at = MonotonicNow();
+    entry.failed_at = NowOn(executor_);
     return;
   }
-  entry.answered_at = MonotonicNow();
+  entry.answered_at = NowOn(executor_);
   ReportIfSlow(entry, asked);
   polled_(*std::move(poll));
 }
 
-void ArrayHub::ReportIfSlow(Entry& entry, Instant asked) {
-  const Instant now = MonotonicNow();
+void ArrayHub::ReportIfSlow(Entry& entry, Instant asked) const {
+  const Instant now = NowOn(executor_);
   const bool reported = entry.reported_slow_at && now - *entry.reported_slow_at < kReportEvery;
   if (now - asked < kSlow || reported) return;
   entry.reported_slow_at = now;

@@ -8,7 +8,6 @@
 // in progress, which end by the array's own time limits.
 
 #include <atomic>
-#include <boost/asio/thread_pool.hpp>
 #include <functional>
 #include <map>
 #include <memory>
@@ -29,7 +28,8 @@ namespace lunkeeper::fencing {
 class ArrayHub {
  public:
   using Polled = std::function<void(ArrayPoll)>;
-  ArrayHub(lunkeeper::Arrays& arrays, Polled polled) : arrays_(arrays), polled_(std::move(polled)) {}
+  ArrayHub(lunkeeper::Arrays& arrays, Polled polled, Executor& executor)
+      : arrays_(arrays), polled_(std::move(polled)), executor_(executor) {}
   ~ArrayHub();
 
   // Reads which arrays are configured now. Returns the arrays that were removed since the last call.
@@ -47,12 +47,14 @@ class ArrayHub {
   // An std::optional does not fit in an atomic without a lock. The monotonic clock is past its start.
   static constexpr Instant kNever = Instant();
   struct Entry {
-    ArrayId id;
-    const Instant made_at = MonotonicNow();
+    Entry(ArrayId array_id, Executor& executor)
+        : id(std::move(array_id)), made_at(NowOn(executor)), workers(executor.MakeWorkers(kWorkers)) {}
+    const ArrayId id;
+    const Instant made_at;
     std::atomic<Instant> answered_at = kNever, failed_at = kNever;
     absl::Mutex mutex;
     std::shared_ptr<Array> array ABSL_GUARDED_BY(mutex);  // null: it is configured no more
-    boost::asio::thread_pool workers{kWorkers};
+    const std::unique_ptr<Workers> workers;
     std::string error;                        // used by the polling thread only
     std::optional<Instant> reported_slow_at;  // and so is this
     std::unique_ptr<Periodic> polling;        // last: its thread uses the other members
@@ -60,10 +62,11 @@ class ArrayHub {
     void SetArray(std::shared_ptr<Array> now);
   };
   void PollEntry(Entry& entry);
-  static void ReportIfSlow(Entry& entry, Instant asked);
+  void ReportIfSlow(Entry& entry, Instant asked) const;
 
   lunkeeper::Arrays& arrays_;
   const Polled polled_;
+  Executor& executor_;
   std::map<ArrayId, std::unique_ptr<Entry>> entries_;
 };
 

@@ -2,17 +2,14 @@
 // This process's own clock. It never goes back, and its times are never compared with another machine's.
 // Thread-safe.
 
-#include <chrono>
-
 #include "absl/time/time.h"
+#include "base/executor.h"
 #include "fencing/core/time.h"
 
 namespace lunkeeper::fencing {
 
-inline Instant MonotonicNow() {
-  const auto since = std::chrono::steady_clock::now().time_since_epoch();
-  const auto count = std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
-  return Instant(Span::OfMilliseconds(count));
+inline Instant NowOn(const Executor& executor) {
+  return Instant(Span::OfMilliseconds(absl::ToInt64Milliseconds(executor.SteadyNow())));
 }
 
 inline absl::Duration ToAbsl(Span span) { return absl::Milliseconds(span.milliseconds()); }

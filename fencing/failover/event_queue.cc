@@ -1,6 +1,5 @@
 #include "fencing/failover/event_queue.h"
 
-#include <boost/asio/post.hpp>
 #include <utility>
 
 namespace lunkeeper::fencing {
@@ -14,10 +13,7 @@ constexpr Span kLongestDelay = 2_s;
 
 }  // namespace
 
-void EventQueue::Stop() {
-  worker_.stop();
-  worker_.join();
-}
+void EventQueue::Stop() { worker_->Stop(); }
 
 // Dropping the newest and not the oldest keeps the first events of a failover, which say why it began.
 void EventQueue::AddEvent(kube::ObjectEvent event, Instant now) {
@@ -30,7 +26,7 @@ void EventQueue::SendEvents(Instant now, bool busy) {
   if (events_.empty() || (busy && now - since_ < kLongestDelay)) return;
   sending_ += events_.size();
   for (kube::ObjectEvent& event : std::exchange(events_, {}))
-    boost::asio::post(worker_, [this, event = std::move(event)] {
+    worker_->Post([this, event = std::move(event)] {
       kube_.RecordEvent(event);
       --sending_;
     });

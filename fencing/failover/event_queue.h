@@ -7,7 +7,7 @@
 // `kube` outlives it.
 
 #include <atomic>
-#include <boost/asio/thread_pool.hpp>
+#include <memory>
 #include <vector>
 
 #include "fencing/failover/clock.h"
@@ -17,7 +17,7 @@ namespace lunkeeper::fencing {
 
 class EventQueue {
  public:
-  explicit EventQueue(KubeActions& kube) : kube_(kube) {}
+  EventQueue(KubeActions& kube, Executor& executor) : kube_(kube), worker_(executor.MakeWorkers(1)) {}
   ~EventQueue() { Stop(); }
 
   // Waits for an event that is being sent, and drops the others.
@@ -32,7 +32,7 @@ class EventQueue {
   std::vector<kube::ObjectEvent> events_;  // not sent yet, the first since `since_`
   Instant since_;
   std::atomic<size_t> sending_ = 0;
-  boost::asio::thread_pool worker_{1};
+  const std::unique_ptr<Workers> worker_;
 };
 
 }  // namespace lunkeeper::fencing

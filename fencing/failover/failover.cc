@@ -64,19 +64,23 @@ class FailoverController final : public Failover {
  public:
   FailoverController(const FailoverOptions& options, lunkeeper::Arrays& arrays, kube::KubeClient& client)
       : options_(options),
-        kube_(client, options.lease, options.self, ToAbsl(options.settings.lease)),
+        executor_(options.executor),
+        kube_(client, options.lease, options.self, ToAbsl(options.settings.lease), executor_),
+        loop_(executor_),
         core_(options.settings, options.self),
         objects_([this](auto what) { OnObject(std::move(what)); }),
         recorder_(core_.state(), objects_, options.lease,
                   [this](auto event) { events_.AddEvent(std::move(event), now_); }),
         health_(core_.state(), objects_, [this](auto event) { events_.AddEvent(std::move(event), now_); }),
         actions_(MakeActionInputs()),
-        arrays_(arrays, [this](ArrayPoll poll) { OnArrayPoll(std::move(poll)); }) {
+        arrays_(
+            arrays, [this](ArrayPoll poll) { OnArrayPoll(std::move(poll)); }, executor_) {
     arrays_.RefreshArrays();
-    watches_ = std::make_unique<Watches>(client, MakeHandlers());
+    watches_ = std::make_unique<Watches>(client, MakeHandlers(), executor_);
     locks_ = std::make_unique<VolumeLockPublisher>(client, MakeLockInputs());
-    lease_read_ = std::make_unique<Periodic>(kReadLeaseEvery, [this] { ReadLease(); });
-    started_ = MonotonicNow();
+    lease_read_ = std::make_unique<Periodic>(
+        kReadLeaseEvery, [this] { ReadLease(); }, executor_);
+    started_ = NowOn(executor_);
     loop_.Start(options_.settings.tick, [this](Instant now) { RunTick(now); });
   }
 
@@ -94,7 +98,7 @@ class FailoverController final : public Failover {
   // at once; the core gets the heartbeat with its next tick.
   FencesByArray OnHeartbeat(Heartbeat heartbeat) override {
     FencesByArray fences = board_.FencesOf(heartbeat.node);
-    heard_.Note(heartbeat.node, MonotonicNow());
+    heard_.Note(heartbeat.node, NowOn(executor_));
     loop_.PostJob([this, heartbeat = std::move(heartbeat)](
                       Instant now) mutable { FeedCore(now, std::move(heartbeat)); },
                   Wake::kLater);
@@ -105,8 +109,8 @@ class FailoverController final : public Failover {
     heard_.Forget(node);
     loop_.PostJob([this, node](Instant now) { FeedCore(now, StreamClosed{node}); });
   }
-  std::optional<bool> Hears(const NodeId& node) override { return heard_.Hears(node, MonotonicNow()); }
-  std::optional<ReplicaSight> Sight() override { return sights_.Latest(MonotonicNow()); }
+  std::optional<bool> Hears(const NodeId& node) override { return heard_.Hears(node, NowOn(executor_)); }
+  std::optional<ReplicaSight> Sight() override { return sights_.Latest(NowOn(executor_)); }
   std::string ReplicaName() override { return options_.self; }
   std::set<std::string> RemovedArrays() override {
     return options_.removed_arrays ? options_.removed_arrays() : std::set<std::string>();
@@ -142,6 +146,7 @@ class FailoverController final : public Failover {
   void OnAnswer(const Action& action, Answer answer, Instant asked);
 
   const FailoverOptions options_;
+  Executor& executor_;
   KubeActions kube_;
   Loop loop_;
   FenceBoard board_;
@@ -152,7 +157,7 @@ class FailoverController final : public Failover {
   // Used by the loop's thread only, but for what the classes say.
   Core core_;
   ObjectCache objects_;
-  EventQueue events_{kube_};
+  EventQueue events_{kube_, executor_};
   FailoverRecorder recorder_;
   HealthReporter health_;
   Instant now_, started_;
@@ -274,7 +279,9 @@ ActionInputs FailoverController::MakeActionInputs() {
           .probed =
               [this](const ProbeAnswer& answer) {
                 loop_.PostJob([this, answer](Instant now) { FeedCore(now, answer); });
-              }};
+              },
+          .executor = executor_,
+          .prober = options_.make_prober()};
 }
 
 // The handlers run as jobs of the loop, so now_ is the time at which the change arrived.
@@ -309,7 +316,8 @@ LockPublisherInputs FailoverController::MakeLockInputs() {
       .may_write = [this] { return actions_.MayWrite() && !actions_.IsBusy(); },
       .has_array = [this](const ArrayId& array) { return arrays_.HasArray(array); },
       .cluster = core_.state().cluster,
-      .objects = objects_};
+      .objects = objects_,
+      .executor = executor_};
 }
 
 void FailoverController::ReadLease() {

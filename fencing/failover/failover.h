@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/executor.h"
 #include "base/metrics.h"
+#include "base/tcp_prober.h"
 #include "devices/array/arrays.h"
 #include "fencing/core/event.h"
 #include "fencing/core/settings.h"
@@ -48,6 +50,8 @@ struct FailoverOptions {
   // The arrays that an operator removed, of which `arrays` has none. Called often, on any thread; never
   // blocks. Empty: nobody removes any.
   std::function<std::set<std::string>()> removed_arrays = {};
+  Executor& executor = RealExecutor();
+  std::function<std::unique_ptr<Prober>()> make_prober = MakeProber;
 };
 
 class Failover : public HeartbeatSink {

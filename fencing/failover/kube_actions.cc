@@ -1,9 +1,7 @@
 #include "fencing/failover/kube_actions.h"
 
-#include <future>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "fencing/failover/clock.h"
@@ -18,8 +16,6 @@ namespace {
 
 // Shorter than the lease, so that a call cannot outlive the leadership under which it was made by much.
 constexpr absl::Duration kCallTimeout = absl::Seconds(3);
-
-kube::Limits CallLimits() { return {absl::Now() + kCallTimeout}; }
 
 kube::ObjectRef RefOf(const NodeId& fence) { return {kNodeFences, "", fence.value()}; }
 
@@ -52,9 +48,11 @@ Answer FromApi(absl::Status status) {
   return answer;
 }
 
+kube::Limits KubeActions::CallLimits() const { return {executor_.WallNow() + kCallTimeout}; }
+
 absl::StatusOr<LeaseSeen> KubeActions::ReadLease() {
   LeaseSeen seen;
-  seen.asked = MonotonicNow();  // before the call: what is read is at least as new as this
+  seen.asked = NowOn(executor_);  // before the call: what is read is at least as new as this
   ASSIGN_OR_RETURN(kube::Lease lease, kube::ReadLease(client_, lease_, CallLimits()));
   seen.holder = lease.holder;
   seen.version = Version(lease.version);
@@ -67,13 +65,13 @@ namespace {
 
 // By a list, for which the watches have the right already. Null: there is no object of that name.
 absl::StatusOr<kube::Json> FindObject(kube::KubeClient& client, kube::Selection selection,
-                                      const std::string& name) {
+                                      const std::string& name, const kube::Limits& limits) {
   kube::Json found;
   selection.fields = "metadata.name=" + name;
   const auto keep = [&](kube::Json object) {
     if (kube::TextAt(object, {"metadata", "name"}) == name) found = std::move(object);
   };
-  RETURN_IF_ERROR(client.ListPage(selection, {}, keep, CallLimits()).status());
+  RETURN_IF_ERROR(client.ListPage(selection, {}, keep, limits).status());
   return found;
 }
 
@@ -82,9 +80,11 @@ absl::StatusOr<kube::Json> FindObject(kube::KubeClient& client, kube::Selection 
 // Both at once: a failover waits for them.
 Answer KubeActions::ReadKubelet(const fencing::ReadKubelet& call) {
   const std::string name = NameOf(call.node).value();
-  auto reading = std::async(std::launch::async, [&] { return FindObject(client_, kKubeletLeases, name); });
-  const auto node = FindObject(client_, {kube::kNodes}, name);
-  const auto lease = reading.get();
+  absl::StatusOr<kube::Json> lease = absl::UnknownError("not read yet");
+  auto reading =
+      executor_.StartThread([&, this] { lease = FindObject(client_, kKubeletLeases, name, CallLimits()); });
+  const auto node = FindObject(client_, {kube::kNodes}, name, CallLimits());
+  reading.reset();
   if (!node.ok()) return FromApi(node.status());
   if (node->is_null()) return FromApi(absl::NotFoundError("there is no such Node"));
   if (!lease.ok()) return FromApi(lease.status());
@@ -104,7 +104,7 @@ Answer KubeActions::RenewLease(const WriteLease& call) {
   // The core names the version that its decision rests on; the rest only fills in the object.
   seen.version = call.expected.value();
   const auto written = kube::WriteLease(client_, lease_, seen, call.release ? "" : self_, duration_,
-                                        absl::Now(), CallLimits());
+                                        executor_.WallNow(), CallLimits());
   Answer answer = FromApi(written.status());
   if (!written.ok()) return answer;
   answer.done.version = Version(written->version);
@@ -122,8 +122,8 @@ void KubeActions::LeaveLease() {
     seen = last_;
   }
   if (seen.holder != self_) return;
-  const auto left =
-      kube::WriteLease(client_, lease_, seen, "", duration_, absl::Now(), {absl::Now() + absl::Seconds(1)});
+  const auto left = kube::WriteLease(client_, lease_, seen, "", duration_, executor_.WallNow(),
+                                     {executor_.WallNow() + absl::Seconds(1)});
   if (!left.ok())
     LogWarn("failover", "the lease was not given up", {{"error", std::string(left.status().message())}});
 }
@@ -181,7 +181,7 @@ void KubeActions::RecordEvent(kube::ObjectEvent event) {
     absl::MutexLock lock(&mu_);
     event.uid = last_.uid;
   }
-  const absl::Status status = kube::RecordEvent(client_, event, absl::Now(), CallLimits());
+  const absl::Status status = kube::RecordEvent(client_, event, executor_.WallNow(), CallLimits());
   if (!status.ok())
     LogDebug("failover", "an event was not recorded", {{"error", std::string(status.message())}});
 }

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "base/executor.h"
 #include "fencing/core/action.h"
 #include "fencing/core/event.h"
 #include "fencing/failover/record.h"
@@ -30,8 +31,12 @@ class KubeActions {
  public:
   // `self` is this replica's name in the lease.
   KubeActions(kube::KubeClient& client, kube::LeaseName lease, std::string self,
-              absl::Duration lease_duration)
-      : client_(client), lease_(std::move(lease)), self_(std::move(self)), duration_(lease_duration) {}
+              absl::Duration lease_duration, Executor& executor = RealExecutor())
+      : client_(client),
+        lease_(std::move(lease)),
+        self_(std::move(self)),
+        duration_(lease_duration),
+        executor_(executor) {}
 
   absl::StatusOr<LeaseSeen> ReadLease();
   // GONE: there is no such Node.
@@ -51,10 +56,13 @@ class KubeActions {
   void RecordEvent(kube::ObjectEvent event);
 
  private:
+  kube::Limits CallLimits() const;
+
   kube::KubeClient& client_;
   const kube::LeaseName lease_;
   const std::string self_;
   const absl::Duration duration_;
+  Executor& executor_;
   absl::Mutex mu_;
   kube::Lease last_ ABSL_GUARDED_BY(mu_);  // as last read or written
 };

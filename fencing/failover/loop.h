@@ -5,14 +5,12 @@
 // next tick. PostJob is thread-safe and never blocks; after Stop it drops its job.
 
 #include <functional>
-#include <thread>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
-#include "base/steady_signal.h"
 #include "fencing/failover/clock.h"
 
 namespace lunkeeper::fencing {
@@ -23,13 +21,13 @@ class Loop {
  public:
   using Job = std::function<void(Instant now)>;
 
-  Loop() = default;
+  explicit Loop(Executor& executor = RealExecutor()) : executor_(executor), signal_(executor.MakeSignal()) {}
   ~Loop() { Stop(); }
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
   void Start(Span every, Job tick) {
-    thread_ = std::thread([this, every, tick = std::move(tick)] { Run(every, tick); });
+    thread_ = executor_.StartThread([this, every, tick = std::move(tick)] { Run(every, tick); });
   }
   // Waits for the jobs that were taken already.
   void Stop() {
@@ -38,17 +36,17 @@ class Loop {
       stopping_ = true;
       jobs_.clear();
     }
-    signal_.Set();
-    if (thread_.joinable()) thread_.join();
+    signal_->Set();
+    thread_.reset();
   }
   void PostJob(Job job, Wake wake = Wake::kNow) {
     {
       absl::MutexLock lock(&mutex_);
       if (stopping_) return;
-      jobs_.emplace_back(MonotonicNow(), std::move(job));
+      jobs_.emplace_back(NowOn(executor_), std::move(job));
       if (wake == Wake::kLater && jobs_.size() < kMostWaiting) return;
     }
-    signal_.Set();
+    signal_->Set();
   }
 
  private:
@@ -57,14 +55,14 @@ class Loop {
   static constexpr size_t kMostWaiting = 500;
 
   void Run(Span every, const Job& tick) {
-    for (Instant next = MonotonicNow();;) {
+    for (Instant next = NowOn(executor_);;) {
       Jobs jobs;
-      signal_.WaitFor(ToAbsl(next - MonotonicNow()));
+      signal_->WaitFor(ToAbsl(next - NowOn(executor_)));
       {
         absl::MutexLock lock(&mutex_);
         if (stopping_) return;
         jobs.swap(jobs_);
-        if (const Instant now = MonotonicNow(); now >= next) {
+        if (const Instant now = NowOn(executor_); now >= next) {
           jobs.emplace_back(now, tick);
           next = now + every;
         }
@@ -73,11 +71,12 @@ class Loop {
     }
   }
 
+  Executor& executor_;
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   Jobs jobs_ ABSL_GUARDED_BY(mutex_);
-  SteadySignal signal_;
-  std::thread thread_;
+  const std::unique_ptr<Signal> signal_;
+  std::unique_ptr<Thread> thread_;
 };
 
 }  // namespace lunkeeper::fencing

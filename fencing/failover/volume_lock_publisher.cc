@@ -1,11 +1,9 @@
 #include "fencing/failover/volume_lock_publisher.h"
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <optional>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "base/log.h"
 #include "devices/array/arrays.h"
 
@@ -27,21 +25,21 @@ constexpr absl::Duration kLockCall = absl::Seconds(3);
 }  // namespace
 
 VolumeLockPublisher::VolumeLockPublisher(kube::KubeClient& client, LockPublisherInputs inputs)
-    : client_(client), inputs_(std::move(inputs)) {
+    : client_(client), inputs_(std::move(inputs)), worker_(inputs_.executor.MakeWorkers(1)) {
   kube::InformerHooks<LockFacts> hooks;
   hooks.reduce = [](const kube::Json& object) { return std::make_optional(ReadLock(object)); };
   hooks.changed = [this](const auto& name, const auto& now) {
     inputs_.post([this, name, now] { OnLock(name, now); });
   };
   hooks.live = [this](bool live) { inputs_.post([this, live] { live_ = live; }); };
-  informer_ =
-      std::make_unique<kube::Informer<LockFacts>>(client_, kube::Selection{kVolumeLocks}, std::move(hooks));
+  informer_ = std::make_unique<kube::Informer<LockFacts>>(
+      client_, kube::Selection{kVolumeLocks}, std::move(hooks), kube::WatchTimes(), inputs_.executor);
 }
 
 // The worker checks `stopping_` before each write, so at most one call is waited for.
 VolumeLockPublisher::~VolumeLockPublisher() {
   stopping_ = true;
-  worker_.join();
+  worker_->Finish();
 }
 
 void VolumeLockPublisher::OnLock(const std::string& name, const std::shared_ptr<const LockFacts>& facts) {
@@ -132,7 +130,7 @@ VolumeLock VolumeLockPublisher::DescribeLock(const VolumeId& volume, std::vector
             [](const LockHolder& a, const LockHolder& b) { return a.generation < b.generation; });
   const auto pods = inputs_.cluster.PodsOf(volume);
   for (LockHolder& holder : lock.holders) {
-    holder.since = absl::Now();
+    holder.since = inputs_.executor.WallNow();
     if (known != nullptr)
       for (const auto& [generation, since] : known->since)
         if (generation == holder.generation) holder.since = since;
@@ -152,7 +150,7 @@ VolumeLock VolumeLockPublisher::DescribeLock(const VolumeId& volume, std::vector
 void VolumeLockPublisher::SubmitWrites(const std::vector<Write>& writes) {
   if (writes.empty()) return;
   writing_ = true;
-  boost::asio::post(worker_, [this, writes] {
+  worker_->Post([this, writes] {
     absl::Status worst;
     for (const Write& write : writes) {
       if (stopping_ || !inputs_.may_write()) break;
@@ -168,7 +166,7 @@ void VolumeLockPublisher::SubmitWrites(const std::vector<Write>& writes) {
 
 absl::Status VolumeLockPublisher::WriteLock(const Write& write) {
   const kube::ObjectRef ref{kVolumeLocks, "", write.name};
-  const kube::Limits limits{absl::Now() + kLockCall};
+  const kube::Limits limits{inputs_.executor.WallNow() + kLockCall};
   const kube::Preconditions as_seen{"", write.expected.value()};
   absl::Status status;
   if (write.status.is_null()) {

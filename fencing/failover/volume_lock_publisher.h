@@ -9,7 +9,6 @@
 // everything in `inputs` outlive it.
 
 #include <atomic>
-#include <boost/asio/thread_pool.hpp>
 #include <functional>
 #include <map>
 #include <memory>
@@ -31,6 +30,7 @@ struct LockPublisherInputs {
   std::function<bool(const ArrayId&)> has_array;
   const Cluster& cluster;
   const ObjectCache& objects;
+  Executor& executor = RealExecutor();
 };
 
 class VolumeLockPublisher {
@@ -76,7 +76,7 @@ class VolumeLockPublisher {
   std::map<VolumeId, Known> locks_;
   std::string error_;  // of the thread that writes
   std::atomic<bool> stopping_ = false;
-  boost::asio::thread_pool worker_{1};
+  const std::unique_ptr<Workers> worker_;
   std::unique_ptr<kube::Informer<LockFacts>> informer_;  // last: its thread uses the others
 };
 

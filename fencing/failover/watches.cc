@@ -33,11 +33,12 @@ void Watches::Add(const kube::Selection& selection, std::function<std::optional<
   hooks.live = [this, kind](bool live) {
     handlers_.post([this, kind, live] { SetLive(kind, live); }, Wake::kNow);
   };
-  informers_.push_back(std::make_shared<kube::Informer<T>>(client_, selection, std::move(hooks)));
+  informers_.push_back(std::make_shared<kube::Informer<T>>(client_, selection, std::move(hooks),
+                                                           kube::WatchTimes(), executor_));
 }
 
-Watches::Watches(kube::KubeClient& client, WatchHandlers handlers)
-    : client_(client), handlers_(std::move(handlers)) {
+Watches::Watches(kube::KubeClient& client, WatchHandlers handlers, Executor& executor)
+    : client_(client), executor_(executor), handlers_(std::move(handlers)) {
   ObjectCache& to = handlers_.objects;
   Add<NodeFacts>({kube::kNodes}, ReadNode, [&to](const auto& key, const auto& now) { to.OnNode(key, now); });
   Add<NodeId>({kube::kCsiNodes}, ReadNodeId,

@@ -27,7 +27,7 @@ struct WatchHandlers {
 
 class Watches {
  public:
-  Watches(kube::KubeClient& client, WatchHandlers handlers);
+  Watches(kube::KubeClient& client, WatchHandlers handlers, Executor& executor);
 
   // The kinds whose watch is down. For the thread that runs the posted jobs.
   const std::set<std::string>& missing() const { return missing_; }
@@ -39,6 +39,7 @@ class Watches {
   void SetLive(const std::string& kind, bool live);
 
   kube::KubeClient& client_;
+  Executor& executor_;
   const WatchHandlers handlers_;
   std::set<std::string> missing_;
   std::vector<std::shared_ptr<void>> informers_;  // last: their threads use the others

@@ -6,6 +6,7 @@
 // The informer's own thread calls the hooks, one at a time and in order. They may not destroy the informer.
 // Nothing fails: see reflector.h.
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -37,8 +38,8 @@ template <class T>
 class Informer final : private WatchSink {
  public:
   Informer(KubeClient& client, const Selection& selection, InformerHooks<T> hooks,
-           const WatchTimes& times = {})
-      : hooks_(std::move(hooks)), reflector_(StartReflector(client, selection, *this, times)) {}
+           const WatchTimes& times = {}, Executor& executor = RealExecutor())
+      : hooks_(std::move(hooks)), reflector_(StartReflector(client, selection, *this, times, executor)) {}
 
  private:
   struct Entry {
@@ -62,6 +63,7 @@ class Informer final : private WatchSink {
     std::vector<std::string> gone;
     for (const auto& [key, entry] : kept_)
       if (entry.round != round_) gone.push_back(key);
+    std::sort(gone.begin(), gone.end());  // the map's order is another one with each start of the program
     for (const std::string& key : gone) DropValue(key);
   }
 

@@ -1,15 +1,14 @@
 #include "fencing/kube/reflector.h"
 
 #include <algorithm>
+#include <functional>
 #include <random>
-#include <thread>
+#include <stop_token>
 #include <utility>
 
 #include "absl/strings/numbers.h"
-#include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "fencing/kube/call_pool.h"
 
 // One thread goes through these states until the destructor stops it:
 //
@@ -28,7 +27,10 @@ namespace {
 // one, from returning to a restarted API server in step.
 class BackOff {
  public:
-  explicit BackOff(const WatchTimes& times) : first_(times.first_pause), longest_(times.longest_pause) {}
+  BackOff(const WatchTimes& times, size_t seed)
+      : first_(times.first_pause),
+        longest_(times.longest_pause),
+        random_(static_cast<std::minstd_rand::result_type>(seed)) {}
   void ResetPause() { next_ = first_; }
   absl::Duration NextPause() {
     const absl::Duration pause = next_ * std::uniform_real_distribution<>(0.5, 1.0)(random_);
@@ -39,7 +41,7 @@ class BackOff {
  private:
   const absl::Duration first_, longest_;
   absl::Duration next_ = first_;
-  std::minstd_rand random_{std::random_device{}()};
+  std::minstd_rand random_;
 };
 
 // Whether the version is still good after this failure: only the connection broke.
@@ -56,26 +58,36 @@ bool IsOlder(const std::string& version, const std::string& than) {
 
 class ListWatchReflector final : public Reflector {
  public:
-  ListWatchReflector(KubeClient& client, Selection selection, WatchSink& sink, const WatchTimes& times)
+  ListWatchReflector(KubeClient& client, Selection selection, WatchSink& sink, const WatchTimes& times,
+                     Executor& executor)
       : client_(client),
         selection_(std::move(selection)),
         sink_(sink),
         times_(times),
-        thread_([this](const std::stop_token& stop) { Run(stop); }) {}
+        executor_(executor),
+        stopped_(executor.MakeSignal()),
+        thread_(executor.StartThread([this] { Run(stopping_.get_token()); })) {}
+  ~ListWatchReflector() override {
+    stopping_.request_stop();
+    stopped_->Set();
+    thread_.reset();
+  }
 
  private:
   void Run(const std::stop_token& stop) {
-    BackOff back_off(times_);
+    // No two replicas, and no two kinds of one, start at the same time.
+    const auto start_time = static_cast<size_t>(absl::ToInt64Nanoseconds(executor_.SteadyNow()));
+    BackOff back_off(times_, start_time ^ std::hash<std::string>()(selection_.resource.plural));
     while (!stop.stop_requested()) {
-      const absl::Time start = absl::Now();
+      const absl::Duration start = executor_.SteadyNow();
       const absl::Status status = RunRound(stop);
       if (stop.stop_requested()) return;
       if (!status.ok()) ReportFailure(status);
       // A watch that worked for a while was a success, even if it was lost in the end.
-      const bool stood = absl::Now() - start > std::min(times_.longest_pause, times_.watch / 2);
+      const bool stood = executor_.SteadyNow() - start > std::min(times_.longest_pause, times_.watch / 2);
       if (stood) back_off.ResetPause();
       if (status.ok() && stood) continue;
-      if (!PauseFor(back_off.NextPause(), stop)) return;
+      if (stopped_->WaitFor(back_off.NextPause())) return;
     }
   }
 
@@ -94,7 +106,7 @@ class ListWatchReflector final : public Reflector {
     do {
       ASSIGN_OR_RETURN(
           end, client_.ListPage(selection_, page, [this](const Json& object) { sink_.OnObject(object); },
-                                {absl::Now() + times_.call, stop}));
+                                {executor_.WallNow() + times_.call, stop}));
       page.next = end.next;
     } while (!page.next.empty());
     sink_.OnListEnd();
@@ -109,7 +121,7 @@ class ListWatchReflector final : public Reflector {
     PageRequest one;
     one.most = 1;
     ASSIGN_OR_RETURN(const PageEnd now, client_.ListPage(selection_, one, [](const Json&) {},
-                                                         {absl::Now() + times_.call, stop}));
+                                                         {executor_.WallNow() + times_.call, stop}));
     if (!IsOlder(now.version, version_)) return absl::OkStatus();
     LogWarn("kube", "the API server went back in time; listing everything again",
             {{"kind", selection_.resource.plural}, {"known", version_}, {"now", now.version}});
@@ -119,7 +131,7 @@ class ListWatchReflector final : public Reflector {
 
   // Ends with the stream. A version is taken from each event, also from bookmarks, whose only purpose it is.
   absl::Status RunWatch(const std::stop_token& stop) {
-    const absl::Time now = absl::Now();
+    const absl::Time now = executor_.WallNow();
     ASSIGN_OR_RETURN(const auto stream,
                      client_.OpenWatch(selection_, version_, now + times_.call, {now + times_.watch, stop}));
     SetLive(true);
@@ -157,18 +169,21 @@ class ListWatchReflector final : public Reflector {
   const Selection selection_;
   WatchSink& sink_;
   const WatchTimes times_;
+  Executor& executor_;
   // Used by the thread only.
   std::string version_;  // everything up to this version was delivered; empty: start with a list
   std::string last_error_;
   bool live_ = false;
-  std::jthread thread_;  // last: it uses the other members
+  std::stop_source stopping_;
+  const std::unique_ptr<Signal> stopped_;
+  std::unique_ptr<Thread> thread_;  // last: it uses the other members
 };
 
 }  // namespace
 
 std::unique_ptr<Reflector> StartReflector(KubeClient& client, const Selection& selection, WatchSink& sink,
-                                          const WatchTimes& times) {
-  return std::make_unique<ListWatchReflector>(client, selection, sink, times);
+                                          const WatchTimes& times, Executor& executor) {
+  return std::make_unique<ListWatchReflector>(client, selection, sink, times, executor);
 }
 
 }  // namespace lunkeeper::kube

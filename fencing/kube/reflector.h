@@ -12,6 +12,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "base/executor.h"
 #include "fencing/kube/kube_client.h"
 
 namespace lunkeeper::kube {
@@ -46,6 +47,6 @@ class Reflector {
 
 // Starts at once. `client` and `sink` outlive it.
 std::unique_ptr<Reflector> StartReflector(KubeClient& client, const Selection& selection, WatchSink& sink,
-                                          const WatchTimes& times = {});
+                                          const WatchTimes& times = {}, Executor& executor = RealExecutor());
 
 }  // namespace lunkeeper::kube
