@@ -85,7 +85,7 @@ def test_a_backup_is_made_under_a_writer_survives_kills_and_is_restored(rig, fol
     run("cp", "--archive", "--sparse=always", backup, rig.pool)
     rig.controller.start()
     client = rig.controller.client
-    wait_until(lambda: code_of(client.GetPluginInfo)[0] == "OK", 20, rig.controller.tail)
+    client.GetPluginInfo(seconds=20, wait=True)
     code, text = code_of(client.ListVolumes)
     assert (code, "accept-restore" in text) == ("UNAVAILABLE", True), f"{code}: {text}"
     run(*command(rig, "accept-restore", f"--endpoint=unix://{rig.controller.socket}"))
