@@ -369,26 +369,6 @@ def test_no_role_has_a_wildcard(values):
             assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]], rule
 
 
-def test_only_switching_failover_off_restarts_a_controller(values):
-    def rendered(**failover):
-        things = render(values({**ONE_ARRAY, "failover": failover}))
-        settings = [
-            json.loads(thing["data"]["failover.json"])
-            for thing in things
-            if thing["kind"] == "ConfigMap" and thing["metadata"]["name"] == "storage-lunkeeper-failover"
-        ]
-        return settings, find(things, "Deployment")
-
-    before, deployment = rendered()
-    changed, same = rendered(paused=True, budgetPercent=50, silenceSeconds=5, ownerKinds=["Cluster"])
-    assert same == deployment
-    assert changed == [
-        {**before[0], "paused": True, "budgetPercent": 50, "silenceSeconds": 5, "ownerKinds": ["Cluster"]}
-    ]
-    none, other = rendered(enabled=False)
-    assert not none and other != deployment
-
-
 def test_without_failover_there_are_no_rights_for_it(values):
     things = render(values({**ONE_ARRAY, "failover": {"enabled": False}}))
     assert not [thing for thing in things if thing["kind"] == "CustomResourceDefinition"]

@@ -198,7 +198,8 @@ def test_an_array_that_hangs_is_removed_by_force_and_nothing_is_left_of_it(array
     assert refused.returncode == 1 and handle in refused.stderr
     assert f"{workloads.namespace}/reader" in refused.stderr and "--force" in refused.stderr
 
-    workloads.shell("reader", "while :; do dd if=/dev/zero of=/data/file bs=4k count=1 conv=fsync; done >/dev/null 2>&1 &")
+    write = "dd if=/dev/zero of=/data/file bs=4k count=1 conv=fsync"
+    workloads.shell("reader", f"while :; do {write}; done >/dev/null 2>&1 &")
     with stopped(processes_of_the_array(cluster)):
         removed = in_controller(workloads, "remove-array", SECOND, "--force")
         assert removed.returncode == 0, removed

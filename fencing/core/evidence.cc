@@ -43,9 +43,8 @@ Instant RenewedBy(const KubeletSide& before, const KubeletLease& lease, Instant 
   return std::min(now, *before.lease_at + (*lease.renewed - *before.renewed));
 }
 
-// An array that was away may be another program by now, even on another host. Nodes come back to it one by
-// one, and one that takes its time is not lost: it is met there again with its first heartbeat. If it is
-// dead, its silence counts from the array's return on, as where there are no heartbeat LUNs.
+// An array that was away may be on another host by now. Nodes come back to it one by one: each is met there
+// again with its first heartbeat. The silence of a dead one counts from the array's return on.
 void ForgetSigns(IndexedMap<NodeId, NodeEvidence>& nodes, const ArrayChannel& channel) {
   for (auto& [id, node] : nodes) {
     for (auto& side : node.arrays)
