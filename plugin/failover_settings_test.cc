@@ -21,7 +21,7 @@ struct SettingsFile {
     std::filesystem::rename(path + ".new", path);
   }
   const testing::TempDir folder;
-  const std::string path = folder.path() / "failover.json";
+  const std::string path = folder.path() + "/failover.json";
 };
 
 }  // namespace
