@@ -94,7 +94,10 @@ class CoordinatedRig(AgentRig):
         """The controller gets a coordinator, and finds an API server as in a pod."""
         server = self.controller
         certificate, key = self.authority.issue("coordinator", "DNS:coordinator.example")
+        settings = self.folder / "failover.json"
+        settings.write_text('{"paused": false}')
         server.argv += [
+            f"--failover-settings={settings}",
             f"--coordinator-listen=127.0.0.1:{self.coordinator_port}",
             f"--coordinator-cert={certificate}",
             f"--coordinator-key={key}",
