@@ -15,13 +15,17 @@ using grpc::StatusCode;
 // Behind one service.
 struct ServiceOfTwoArrays : ControllerFixture, Arrays {
   FakeArray second{{.name = "a2"}};
-  std::string default_array;
+  std::string default_array, removed;
 
   ServiceOfTwoArrays() { service = MakeControllerService(*this, {.max_volumes_per_node = 10}); }
   std::vector<NamedArray> ListArrays() override {
     const auto unowned = [](Array* one) { return std::shared_ptr<Array>(std::shared_ptr<void>(), one); };
-    return {{"a1", unowned(&array), default_array == "a1"}, {"a2", unowned(&second), default_array == "a2"}};
+    std::vector<NamedArray> both = {{"a1", unowned(&array), default_array == "a1"},
+                                    {"a2", unowned(&second), default_array == "a2"}};
+    std::erase_if(both, [this](const NamedArray& each) { return each.name == removed; });
+    return both;
   }
+  bool IsRemoved(const std::string& name) override { return !name.empty() && name == removed; }
 };
 
 }  // namespace
@@ -56,6 +60,17 @@ TEST_CASE("a volume goes to the array its class names, and one that is down is n
   CHECK(fixture.Get(volume).status().published_node_ids_size() == 1);
   CHECK(fixture.Unpublish(volume, kNodeA).ok());
   CHECK(fixture.Delete(volume).ok());
+}
+
+// What is called invalid, the provisioner tries again only after minutes.
+TEST_CASE("a creation on an array that was removed is tried again soon, and succeeds once it is back") {
+  ServiceOfTwoArrays fixture;
+  fixture.removed = "a2";
+  csi::v1::CreateVolumeRequest request = CreateRequest("v");
+  (*request.mutable_parameters())["array"] = "a2";
+  CHECK(fixture.Create(request).error_code() == StatusCode::UNAVAILABLE);
+  fixture.removed.clear();
+  CHECK(ArrayNameIn(fixture.MustCreate(request)) == "a2");
 }
 
 // The answer to the first call was lost, and the orchestrator repeats it.

@@ -84,6 +84,11 @@ absl::StatusOr<NamedArray> VolumeCreator::ChoosePlace(const csi::v1::CreateVolum
 // one that it has to be; empty: any.
 absl::StatusOr<NamedArray> VolumeCreator::ChooseNewPlace(const csi::v1::CreateVolumeRequest& request,
                                                          const VolumeSpec& spec, const std::string& asked) {
+  // Not INVALID_ARGUMENT: the provisioner tries that again only after minutes, and the array may be added
+  // back.
+  if (arrays_.IsRemoved(asked))
+    return absl::UnavailableError(absl::StrCat(
+        "array ", asked, " was removed by an operator: `lunkeeper add-array ", asked, "` brings it back"));
   const std::string& source =
       spec.source_volume.empty() ? spec.source_snapshot.value() : spec.source_volume.value();
   if (source.empty()) return ChooseArray(arrays_.ListArrays(), asked, request.accessibility_requirements());
