@@ -36,6 +36,8 @@ class ArrayClient final : public Array, private GrantStore, private FenceControl
   // Looks: each sees the array at some time of the call.
   template <class T>
   absl::StatusOr<T> Look(std::function<T(const ArrayModel&)> read) {
+    const bool cut = !world_.Open(process_.endpoint(), model_.endpoint());
+    if (cut && world_.Has(Mutant::kDeadArrayIsSilence)) return Away();  // at once, for IfDown to be fresh
     auto seen = process_.Call<std::optional<T>>(
         model_.endpoint(), kCallTimeout,
         [&model = model_, read = std::move(read)](auto reply) { model.LookAt<T>(read, reply); });
