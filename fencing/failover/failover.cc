@@ -69,9 +69,8 @@ class FailoverController final : public Failover {
         loop_(executor_),
         core_(options.settings, options.self),
         objects_([this](auto what) { OnObject(std::move(what)); }),
-        recorder_(
-            core_.state(), objects_, options.lease,
-            [this](auto event) { events_.AddEvent(std::move(event), now_); }, executor_),
+        recorder_(core_.state(), objects_, options.lease,
+                  [this](auto event) { events_.AddEvent(std::move(event), now_); }),
         health_(core_.state(), objects_, [this](auto event) { events_.AddEvent(std::move(event), now_); }),
         actions_(MakeActionInputs()),
         arrays_(

@@ -5,7 +5,6 @@
 #include "fencing/sim/array_model.h"
 
 #include <algorithm>
-#include <set>
 
 #include "fencing/sim/checker.h"
 
@@ -131,6 +130,7 @@ void ArrayModel::Unfence(Term term, const NodeId& node, Generation generation,
     return reply(Outcome::kConflict);
   world_.checker->Unfenced(id_, found->second, generation);
   stored_.fences.erase(found);
+  notes_.erase(node);
   reply(Outcome::kOk);
 }
 
@@ -147,48 +147,28 @@ void ArrayModel::Settle() {
     if (waiter.until > world_.now() && !TryGrant(waiter)) waiters_.push_back(std::move(waiter));
 }
 
-std::vector<lunkeeper::Grant> ArrayModel::Grants() const {
-  std::vector<lunkeeper::Grant> grants;
+ArrayView ArrayModel::View() const {
+  ArrayView view;
+  view.array = id_;
   for (const auto& [volume, grant] : stored_.grants) {
-    lunkeeper::Grant& each = grants.emplace_back();
-    each.volume = volume;
-    each.node = grant.node;
-    each.generation = grant.generation;
+    const auto commands = commands_.find(volume);
+    const uint64_t completed = commands == commands_.end() ? 0 : commands->second;
+    view.holdings.push_back({volume, grant.node, completed, grant.generation});
   }
-  return grants;
-}
-
-// As if each grant's node had one that lasts.
-std::vector<GrantSession> ArrayModel::Sessions() const {
-  std::vector<GrantSession> sessions;
-  for (const auto& [volume, grant] : stored_.grants)
-    if (const auto commands = commands_.find(volume); commands != commands_.end())
-      sessions.push_back({.volume = volume, .node = grant.node, .writes = commands->second});
-  return sessions;
-}
-
-std::vector<VolumeId> ArrayModel::Wanted() const {
-  std::set<VolumeId> wanted;
-  for (const auto& waiter : waiters_)
-    if (waiter.until > world_.now()) wanted.insert(waiter.volume);
-  return {wanted.begin(), wanted.end()};
-}
-
-std::vector<FenceRecord> ArrayModel::ListFences() const {
-  std::vector<FenceRecord> fences;
-  for (const auto& [node, fence] : stored_.fences)
-    fences.push_back({.node = node,
-                      .generation = fence.generation,
-                      .volumes = {fence.volumes.begin(), fence.volumes.end()},
-                      .fenced_by = fence.manual ? std::string(kOperator) + "array" : "replica"});
-  return fences;
-}
-
-std::vector<LandedHeartbeat> ArrayModel::Landed() const {
-  std::vector<LandedHeartbeat> landed;
+  for (const auto& [node, fence] : stored_.fences) view.fences.push_back(fence);
   for (const auto& [node, write] : landed_)
-    landed.push_back({node, write.first, absl::Milliseconds((world_.now() - write.second).milliseconds())});
-  return landed;
+    view.landed.push_back({node, write.first, world_.now() - write.second});
+  return view;
+}
+
+void ArrayModel::LookAt(const std::function<void(std::optional<ArrayView>)>& reply) {
+  if (!serves()) return reply(std::nullopt);
+  const auto takes = world_.random().Between(look_.first, look_.second);
+  const auto until_seen = world_.random().Between(Span(), takes);
+  world_.After(until_seen, [this, reply, left = takes - until_seen] {
+    if (!serves()) return reply(std::nullopt);
+    world_.After(left, [reply, view = View()] { reply(view); });
+  });
 }
 
 const NodeId* ArrayModel::HolderOf(const VolumeId& volume) const {
@@ -205,9 +185,7 @@ std::map<NodeId, ArrayFence> ArrayModel::Fences() const { return stored_.fences;
 
 void ArrayModel::FenceAsOperator(const NodeName& machine) {
   BeginTerm([](Term) {});
-  const NodeId id = MachineId(machine.value());
-  Fence(stored_.term, id, {}, [](const FenceAnswer&) {});
-  stored_.fences[id].manual = true;
+  Fence(stored_.term, MachineId(machine.value()), {}, [](const FenceAnswer&) {});
 }
 
 void ArrayModel::UnfenceAsOperator(const NodeName& machine) {
@@ -277,14 +255,15 @@ bool ArrayModel::InFlight(const VolumeId& volume, Generation generation) const {
 
 ArrayFence ArrayModel::Heartbeat(const NodeId& node, uint64_t sequence) {
   landed_[node] = {sequence, world_.now()};
-  const auto found = stored_.fences.find(node);
-  return found == stored_.fences.end() ? ArrayFence{} : found->second;
+  const auto found = notes_.find(node);
+  return found == notes_.end() ? ArrayFence{} : found->second;
 }
 
 // The agent alone (sessions survive), or the daemon with it.
 void ArrayModel::Start(bool sessions_survive) {
   waiters_.clear();
   drains_.clear();
+  notes_.clear();
   landed_.clear();
   if (!sessions_survive) {
     sessions_.clear();
@@ -304,6 +283,7 @@ void ArrayModel::RestoreCopy() {
   ++life_;
   waiters_.clear();
   drains_.clear();
+  notes_.clear();
   restored_ = !world_.Has(Mutant::kRestoredCopyServes);
   if (restored_) stored_.grants.clear();  // accepting it ends them: none is ever honoured again
 }

@@ -8,15 +8,12 @@
 #include <optional>
 #include <vector>
 
-#include "devices/array/fence_control.h"
-#include "devices/array/grant_store.h"
 #include "fencing/core/event.h"
 #include "fencing/sim/world.h"
 
 namespace lunkeeper::fencing::sim {
 
 constexpr size_t kBlocks = 4;  // of a volume
-constexpr int kCallsOfALook = 5;
 
 struct Write {
   size_t block = 0;
@@ -47,25 +44,10 @@ class ArrayModel {
   // A person at this array's own command line.
   void FenceAsOperator(const NodeName& machine);
   void UnfenceAsOperator(const NodeName& machine);
-  // What failover reads of the product's Array (devices/array/array.h).
-  std::vector<lunkeeper::Grant> Grants() const;
-  std::vector<GrantSession> Sessions() const;
-  std::vector<VolumeId> Wanted() const;
-  std::vector<FenceRecord> ListFences() const;
-  std::vector<LandedHeartbeat> Landed() const;
-  // Takes a call's part of what set_looks says, and sees the array then. Empty: it does not serve.
-  template <class T>
-  void LookAt(const std::function<T(const ArrayModel&)>& read,
-              const std::function<void(std::optional<T>)>& reply) const {
-    if (!serves()) return reply(std::nullopt);
-    if (look_.second == Span()) return reply(read(*this));
-    const auto takes = world_.random().Between(look_.first, look_.second) / kCallsOfALook;
-    const auto until_seen = world_.random().Between(Span(), takes);
-    world_.After(until_seen, [this, read, reply, left = takes - until_seen] {
-      if (!serves()) return reply(std::nullopt);
-      world_.After(left, [reply, seen = read(*this)] { reply(seen); });
-    });
-  }
+  ArrayView View() const;
+  // To a replica's look, which takes as long as set_looks says; the array is seen as it is at some time in
+  // it. Empty: the agent does not serve.
+  void LookAt(const std::function<void(std::optional<ArrayView>)>& reply);
   const NodeId* HolderOf(const VolumeId& volume) const;
   Generation GenerationOf(const VolumeId& volume) const;
   std::map<NodeId, ArrayFence> Fences() const;
@@ -77,8 +59,9 @@ class ArrayModel {
   uint64_t BlockOf(const VolumeId& volume, size_t block) { return stored_.blocks[volume][block]; }
   bool InFlight(const VolumeId& volume, Generation generation) const;
 
-  // Heartbeat LUNs: a heartbeat comes in, the notice of the node's fence goes back.
+  // Heartbeat LUNs: a heartbeat comes in, the note for that node goes back.
   ArrayFence Heartbeat(const NodeId& node, uint64_t sequence);
+  void LeaveNote(const ArrayFence& fence) { notes_[fence.node] = fence; }
 
   // Faults.
   void Stop() { up_ = false; }
@@ -144,6 +127,7 @@ class ArrayModel {
   std::map<VolumeId, uint64_t> commands_;
   std::vector<Waiter> waiters_;
   std::vector<Drain> drains_;
+  std::map<NodeId, ArrayFence> notes_;
   std::map<NodeId, std::pair<uint64_t, WorldTime>> landed_;  // since the agent was started
 };
 

@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
-#include "base/log.h"
 #include "fencing/sim/faults.h"
 #include "fencing/sim/simulate.h"
 
@@ -77,7 +76,6 @@ int Main(int argc, char** argv) {
   for (const auto& [mutant, name] : AllMutants())
     if (std::find(mutants.begin(), mutants.end(), name) != mutants.end())
       options.mutants.set(static_cast<size_t>(mutant));
-  if (!options.trace) SetUpLogging("error", LogFormat::kText);
   return RunSeeds(first, count, options, all);
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 // Deliberate mistakes, each of which the simulator has to catch: the proof that it can fail. They are made in
-// the simulated world and in the clients through which the product sees it; the product itself has no switch
-// for any of them.
+// the simulated world and at its seam with the core; the core itself has no switch for any of them.
 
 #include <bitset>
 #include <string>
@@ -25,7 +24,7 @@ enum class Mutant {
   kDeviceRevives,
   kAckBeforeLanding,
   kSaysCleanTooEarly,
-  // Between the product and the world.
+  // Between the core and the world.
   kFenceNotVerified,
   kDeleteBeforeFence,
   kDeleteAnyUid,

@@ -2,30 +2,13 @@
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
-#include <map>
-#include <set>
-#include <string>
 
-#include "base/log.h"
 #include "fencing/sim/simulate.h"
 
 namespace lunkeeper::fencing::sim {
 namespace {
 
 constexpr uint64_t kSeeds = 2000, kSeedsToCatchAMutant = 4000;
-
-// Mistakes that show in one seed of five hundred or more are looked for where their faults meet.
-const std::map<Mutant, std::set<std::string>>& FaultsThatShow() {
-  static const std::map<Mutant, std::set<std::string>> kFaults = {
-      {Mutant::kFenceWithoutDrain, {"slow-array", "cut-all", "fence-by-hand", "hang"}},
-      {Mutant::kUnfenceAnyGeneration, {"fence-by-hand", "power-off", "out-of-service"}},
-      {Mutant::kReplayWithoutReset, {"slow-array", "array-restart", "cut-portal"}},
-      {Mutant::kDeleteAnyUid, {"stall-at-step", "force-delete", "power-off", "recreate-node"}}};
-  return kFaults;
-}
-
-// What the replicas log of thousands of faults nobody reads.
-const bool kQuiet = (SetUpLogging("error", LogFormat::kText), true);
 
 TEST_CASE("no seed violates an invariant, and every world gets well again") {
   int moves = 0;
@@ -55,8 +38,6 @@ TEST_CASE("every deliberate mistake is caught") {
   for (const auto& [mutant, name] : AllMutants()) {
     Options options;
     options.mutants.set(static_cast<size_t>(mutant));
-    if (const auto faults = FaultsThatShow().find(mutant); faults != FaultsThatShow().end())
-      options.faults = faults->second;
     uint64_t seed = 1;
     while (seed <= kSeedsToCatchAMutant && Simulate(seed, options).ok()) ++seed;
     INFO(name << " is not caught within " << kSeedsToCatchAMutant << " seeds");
