@@ -1,6 +1,6 @@
 #pragma once
-// The clock and the threads that a part of the program runs on. Everything runs on RealExecutor(), but for
-// the failover simulator: there the same code runs on one thread, in virtual time.
+// The clock and the threads that a part of the program runs on. Everything runs on RealExecutor(); another
+// one can run the same code on one thread, in virtual time, as the failover simulator is to do.
 //
 // Thread-safe. Nothing fails. It outlives all that it has made.
 
