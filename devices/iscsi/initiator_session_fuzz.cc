@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "devices/iscsi/crc32c.h"
 #include "devices/iscsi/initiator_session.h"
 #include "devices/iscsi/scsi.h"
 
