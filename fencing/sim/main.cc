@@ -52,10 +52,24 @@ int RunSeeds(uint64_t first, uint64_t count, const Options& options, bool all) {
   return failed == 0 ? 0 : 1;
 }
 
+// Each mutant by itself, with the seed that catches it.
+int TryMutants(uint64_t seeds) {
+  size_t missed = 0;
+  for (const auto& [mutant, name] : AllMutants()) {
+    const auto seed = SeedThatCatches(mutant, seeds);
+    if (!seed) ++missed;
+    std::printf("%-26s %s\n", name.c_str(), seed ? ("seed " + std::to_string(*seed)).c_str() : "NOT CAUGHT");
+    std::fflush(stdout);
+  }
+  std::printf("%zu mutants, %zu not caught within %llu seeds\n", AllMutants().size(), missed,
+              static_cast<unsigned long long>(seeds));
+  return missed == 0 ? 0 : 1;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app(
       "The failover simulator: whole clusters in virtual time, faults from a seed, invariants at each step.");
-  uint64_t count = 1000, first = 1;
+  uint64_t count = 4000, first = 1;
   Options options;
   std::vector<std::string> faults, mutants;
   app.add_option("--seeds", count, "How many seeds to run");
@@ -69,9 +83,11 @@ int Main(int argc, char** argv) {
       ->delimiter(',')
       ->check(CLI::IsMember(names));
   app.add_flag("--trace", options.trace, "Print what happens");
-  bool all = false;
+  bool all = false, each_mutant = false;
   app.add_flag("--all", all, "Go on after a violation, and print a line for each");
+  app.add_flag("--mutants", each_mutant, "Make each deliberate mistake by itself: which seed catches it?");
   CLI11_PARSE(app, argc, argv);
+  if (each_mutant) return TryMutants(count);
   options.faults.insert(faults.begin(), faults.end());
   for (const auto& [mutant, name] : AllMutants())
     if (std::find(mutants.begin(), mutants.end(), name) != mutants.end())

@@ -1,14 +1,13 @@
-// The simulator as a test: seeds without a violation, exact replay, and the proof that it can fail.
+// The simulator as a test: seeds without a violation, and exact replay. mutants_test.cc proves that it can fail.
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
 
 #include "fencing/sim/simulate.h"
 
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr uint64_t kSeeds = 2000, kSeedsToCatchAMutant = 4000;
+constexpr uint64_t kSeeds = 2000;
 
 TEST_CASE("no seed violates an invariant, and every world gets well again") {
   int moves = 0;
@@ -30,18 +29,6 @@ TEST_CASE("a seed replays exactly") {
     CHECK(first.trace == second.trace);
     CHECK(first.events == second.events);
     CHECK(first.trace.size() > 100);
-  }
-}
-
-TEST_CASE("every deliberate mistake is caught") {
-  REQUIRE(AllMutants().size() >= 20);
-  for (const auto& [mutant, name] : AllMutants()) {
-    Options options;
-    options.mutants.set(static_cast<size_t>(mutant));
-    uint64_t seed = 1;
-    while (seed <= kSeedsToCatchAMutant && Simulate(seed, options).ok()) ++seed;
-    INFO(name << " is not caught within " << kSeedsToCatchAMutant << " seeds");
-    CHECK(seed <= kSeedsToCatchAMutant);
   }
 }
 

@@ -209,4 +209,12 @@ Result Simulate(uint64_t seed, const Options& options) {
   return result;
 }
 
+std::optional<uint64_t> SeedThatCatches(Mutant mutant, uint64_t seeds) {
+  Options options;
+  options.mutants.set(static_cast<size_t>(mutant));
+  for (uint64_t seed = 1; seed <= seeds; ++seed)
+    if (!Simulate(seed, options).ok()) return seed;
+  return std::nullopt;
+}
+
 }  // namespace lunkeeper::fencing::sim

@@ -2,6 +2,7 @@
 // One seed, one run: a cluster is built, faults composed from the seed strike it, everything is mended, and
 // it has to become well by itself. Deterministic: the same seed and options give the same run.
 
+#include <optional>
 #include <set>
 #include <string>
 
@@ -24,5 +25,8 @@ struct Result {
 };
 
 Result Simulate(uint64_t seed, const Options& options);
+
+// The first of the seeds 1 to `seeds` in which `mutant` is a violation; nullopt if none is.
+std::optional<uint64_t> SeedThatCatches(Mutant mutant, uint64_t seeds);
 
 }  // namespace lunkeeper::fencing::sim
