@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <future>
 
 #include "plugin/testing/shell.h"
 
@@ -67,15 +68,15 @@ TEST_CASE("without failover no array is removed or added back") {
 }
 
 TEST_CASE("an array that is added back is used again") {
-  std::string added;
+  std::promise<std::string> added;
   Shell shell([&](Backends& backends) {
     backends.array_removal.add = [&](const std::string& array) {
-      added = array;
+      added.set_value(array);
       return absl::OkStatus();
     };
   });
-  CHECK(shell.Run({"add-array", "a1"}) == "array a1 is used again\n");
-  CHECK(added == "a1");
+  REQUIRE(shell.Run({"add-array", "a1"}) == "array a1 is used again\n");
+  CHECK(added.get_future().get() == "a1");
 }
 
 }  // namespace lunkeeper

@@ -39,11 +39,11 @@ TlsFiles TestCa::Issue(const std::string& file, const std::string& names) const 
 TestAgent::TestAgent(const TlsFiles& tls, std::string name, const WaitingLimits& waiting)
     : name_(std::move(name)), tls_(tls) {
   for (const char* cluster : {"c1", "c2"})
-    arrays_[cluster] = std::make_shared<FakeArray>(FakeArrayOptions{.name = name_});
+    SetArray(cluster, std::make_shared<FakeArray>(FakeArrayOptions{.name = name_}));
   ArrayServiceOptions options;
   options.name = name_;
-  options.view = [this](const ClusterId& cluster) { return arrays_.at(cluster.value()); };
-  options.serving = [this] { return arrays_.at("c1")->GetCapacity().status(); };
+  options.view = [this](const ClusterId& cluster) { return ArrayOf(cluster.value()); };
+  options.serving = [this] { return Of().GetCapacity().status(); };
   options.check_certificate = [this](const std::string& pem) {
     const absl::MutexLock lock(&mutex_);
     return pem == revoked_ ? absl::PermissionDeniedError("it is revoked") : absl::OkStatus();

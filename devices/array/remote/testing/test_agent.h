@@ -59,18 +59,29 @@ class TestAgent {
     serving_ = serving;
   }
   // Serves the arrays of this one, as a gateway of the same array does.
-  void ShareArrays(const TestAgent& other) { arrays_ = other.arrays_; }
-  FakeArray& Of(const std::string& cluster = "c1") { return *arrays_.at(cluster); }
+  void ShareArrays(const TestAgent& other) {
+    for (const char* cluster : {"c1", "c2"}) SetArray(cluster, other.ArrayOf(cluster));
+  }
+  FakeArray& Of(const std::string& cluster = "c1") { return *ArrayOf(cluster); }
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
   RemoteArrayOptions Options(const TlsFiles& tls) const {
     return {.name = name_, .addresses = {address()}, .server_name = "", .tls = tls};
   }
 
  private:
+  std::shared_ptr<FakeArray> ArrayOf(const std::string& cluster) const {
+    const absl::MutexLock lock(&mutex_);
+    return arrays_.at(cluster);
+  }
+  void SetArray(const std::string& cluster, std::shared_ptr<FakeArray> array) {
+    const absl::MutexLock lock(&mutex_);
+    arrays_[cluster] = std::move(array);
+  }
+
   const std::string name_;
   const TlsFiles tls_;
-  std::map<std::string, std::shared_ptr<FakeArray>> arrays_;
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
+  std::map<std::string, std::shared_ptr<FakeArray>> arrays_ ABSL_GUARDED_BY(mutex_);
   std::string revoked_ ABSL_GUARDED_BY(mutex_);
   absl::Status serving_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<array::v1::ArrayService::Service> service_;
