@@ -280,7 +280,7 @@ struct PhaseRow {
 };
 
 constexpr PhaseRow kPhaseRows[] = {
-    {Phase::kLeaving, true, {AskPodsToLeave}},
+    {Phase::kLeaving, true, {AskPodsToLeave, AskCutOffPodsToLeave}},
     {Phase::kReassessing, true, {AskCutOffPodsToLeave}},
     // Past its deadline a graceful move still asks the pods, until the first array has confirmed.
     {Phase::kFencing, false, {CloseMachine, FenceArrays, DeleteFencedPods, AskPodsToLeave, NotifyNode}},
