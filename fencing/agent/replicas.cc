@@ -30,6 +30,7 @@ namespace {
 constexpr absl::Duration kRefreshEvery = absl::Seconds(5);
 // A replica names one for as long as that asks it, and for 15 s more.
 constexpr std::chrono::seconds kNamedFor(15);
+constexpr size_t kMostReplicas = 32;  // what others name opens no more connections than this
 // Long enough not to flood controllers that are starting, short enough that a mount does not notice.
 constexpr absl::Duration kPauseBetweenRounds = absl::Milliseconds(200);
 
@@ -118,6 +119,7 @@ void Replicas::AddNamedReplicas(const std::vector<std::string>& addresses) {
     if (!resolved) continue;
     absl::MutexLock lock(&mutex_);
     for (const std::string& each : *resolved) {
+      if (replicas_.size() >= kMostReplicas && !replicas_.contains(each)) continue;
       auto& entry = replicas_[each];
       if (entry.replica == nullptr) {
         entry.replica = ConnectTo(each, name);

@@ -43,7 +43,8 @@ class Replicas {
   // did.
   std::vector<std::shared_ptr<const Replica>> ListReplicas(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
   // Connects at once to replicas that another one has named, as host:port with a number for the host. One
-  // that is not named again within 15 s, and to which no configured name leads, goes. Never blocks.
+  // that is not named again within 15 s, and to which no configured name leads, goes. With 32 replicas no
+  // more are added, whatever is named. Never blocks.
   void AddNamedReplicas(const std::vector<std::string>& addresses) ABSL_LOCKS_EXCLUDED(mutex_);
   // Gives a call its deadline and the node's token. UNAUTHENTICATED: the file holds no token.
   absl::Status PrepareCall(grpc::ClientContext* context, absl::Time deadline) const;

@@ -100,6 +100,17 @@ TEST_CASE("a replica that is leaving is left for another, also when its answer i
   CHECK(staying.calls == 1);
 }
 
+TEST_CASE("a replica that names very many others makes a node open no more than 32 connections") {
+  FakeReplica replica([](grpc::ServerContext*) { return grpc::Status::OK; });
+  ReplicasRig rig({replica.address()});
+  REQUIRE(rig.replicas.ListReplicas(absl::Now() + absl::Seconds(20)).size() == 1);
+  std::vector<std::string> names = {"a-name:1", "127.0.0.1"};
+  for (int port = 1; port <= 100; ++port) names.push_back(absl::StrCat("127.0.0.2:", port));
+  rig.replicas.AddNamedReplicas(names);
+  CHECK(rig.replicas.ListReplicas(absl::Now()).size() == 32);
+  CHECK(rig.Release(absl::Seconds(20)).ok());
+}
+
 TEST_CASE("without a token nothing is asked") {
   FakeReplica replica([](grpc::ServerContext*) { return grpc::Status::OK; });
   ReplicasRig rig({replica.address()});
