@@ -70,8 +70,10 @@ void Evidence::LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant
       const auto since = node.hanging_since.find(held.volume);
       return since != node.hanging_since.end() && now - LatestOf(start, since->second) >= settings_.path_lost;
     });
-    // Since the array is back none of its heartbeats has landed there: its session may not be there yet.
-    const bool awaited = !side.heartbeat && side.heartbeat_sequence != 0;
+    // Since the array is back none of its heartbeats has landed there: its session may not be there yet. It
+    // is not awaited for ever, or its pods would hang for as long.
+    const bool awaited =
+        !side.heartbeat && side.heartbeat_sequence != 0 && now - start < settings_.never_met_silence;
     if (hangs && !awaited && std::min(quiet, heartbeat_silent_for) >= settings_.silence &&
         OthersReach(*side.array, id))
       signals.lost.insert(side.array->id);
