@@ -1,4 +1,5 @@
-// The simulator as a test: seeds without a violation, and exact replay. mutants_test.cc proves that it can fail.
+// The simulator as a test: seeds without a violation, and exact replay. mutants_test.cc proves that it can
+// fail.
 
 #include <catch2/catch.hpp>
 
