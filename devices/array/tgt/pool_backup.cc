@@ -294,8 +294,11 @@ absl::Status Backup::ForgetDeleted() {
   }
   for (const std::string& id : snapshots)
     RETURN_IF_ERROR(copy->Change("DELETE FROM snapshots WHERE id = ?1", {id}).status());
-  return copy->Change("DELETE FROM snapshot_groups WHERE id NOT IN (SELECT group_id FROM snapshots)", {})
-      .status();
+  RETURN_IF_ERROR(
+      copy->Change("DELETE FROM snapshot_groups WHERE id NOT IN (SELECT group_id FROM snapshots)", {}).status());
+  // An image has its name only when it is whole: a copy that was under way has ended since.
+  RETURN_IF_ERROR(copy->Change("UPDATE volumes SET copying = 0 WHERE copying = 1", {}).status());
+  return copy->Change("UPDATE snapshots SET copying = 0 WHERE copying = 1", {}).status();
 }
 
 // What an earlier call has copied and was deleted since.

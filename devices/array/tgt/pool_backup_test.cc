@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "devices/array/tgt/backup_manifest.h"
 #include "devices/array/tgt/pool_backup.h"
+#include "devices/array/tgt/sqlite.h"
 #include "devices/array/tgt/testing/array_fixture.h"
 
 namespace lunkeeper::testing {
@@ -236,6 +237,35 @@ TEST_CASE_METHOD(PoolOnXfs,
   CHECK(restored->volumes().ListSnapshots({}, "", 0)->items.empty());
   CHECK(absl::IsNotFound(restored->groups().GetGroup(group).status()));
   CHECK(Use(*restored, kept.id, kB)->Read(0) == 'k');
+  CHECK(elsewhere.array->ListOrphans()->empty());
+}
+
+TEST_CASE_METHOD(PoolOnXfs,
+                 "a copy that ended after the catalogue was copied is in the backup, whatever became of its source") {
+  const Volume source = MakeWritten("source", 's');
+  VolumeSpec spec = Spec("copy", 16);
+  spec.source_snapshot = cluster->volumes().CreateSnapshot("snapshot", source.id)->id;
+  const auto copy = cluster->volumes().CreateVolume(spec);
+  REQUIRE(copy.status() == absl::OkStatus());
+  REQUIRE(Use(*cluster, copy->id, kA)->Write(0, 'c'));
+  const auto set_copying = [&](int64_t copying) {
+    const auto catalogue = SqlDatabase::Open(pool + "/catalogue.db", SqlDatabase::Mode::kReadWrite);
+    const auto changed =
+        (*catalogue)->Change("UPDATE volumes SET copying = ?1 WHERE id = ?2", {copying, copy->id.value()});
+    REQUIRE(changed.ok());
+  };
+  set_copying(1);
+  bool ended = false;
+  REQUIRE(fixture.array->BackUp(backup, [&](const BackupProgress&) {
+    if (std::exchange(ended, true)) return true;
+    set_copying(0);
+    REQUIRE(cluster->volumes().DeleteSnapshot(spec.source_snapshot).ok());
+    return true;
+  }) == absl::OkStatus());
+  Restored elsewhere(backup);
+  const auto restored = elsewhere.Accept();
+  CHECK(restored->volumes().ListVolumes("", 0)->items.size() == 2);
+  CHECK(Use(*restored, copy->id, kB)->Read(0) == 'c');
   CHECK(elsewhere.array->ListOrphans()->empty());
 }
 
