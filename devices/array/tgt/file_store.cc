@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "devices/array/tgt/cache_id.h"
 #include "devices/array/tgt/pool.h"
+#include "devices/array/tgt/pool_backup.h"
 
 namespace lunkeeper {
 namespace {
@@ -47,6 +48,7 @@ absl::StatusOr<OpenedStore> OpenFileStore(const TgtArrayOptions& options, uint64
     return absl::FailedPreconditionError(absl::StrCat("open pool ", directory, ": it has ", files.size(),
                                                       " volumes but no catalogue; restore catalogue.db"));
   }
+  RETURN_IF_ERROR(RemoveOldLog(directory));
   OpenedStore store;
   ASSIGN_OR_RETURN(store.catalogue, OpenCatalogue(*pool, options.name));
   ASSIGN_OR_RETURN(

@@ -35,6 +35,8 @@ namespace {
 constexpr size_t kBlock = kMiB / 16;
 constexpr absl::Duration kReportInterval = absl::Milliseconds(200);
 constexpr char kCatalogueFile[] = "catalogue.db";
+// SQLite's logs of a catalogue. It believes one that it finds, whatever file it was of.
+constexpr const char* kLogSuffixes[] = {"-wal", "-journal"};
 // The pool runs full: less than this share of it is free, and half of what was when the image was begun.
 constexpr uint64_t kLowShare = 20;
 
@@ -48,6 +50,10 @@ absl::StatusOr<FileFacts> LookAt(const std::string& path) {
   struct stat file {};
   if (::stat(path.c_str(), &file) != 0) return FileError("look at", path, errno);
   return FileFacts{file.st_dev, static_cast<uint64_t>(file.st_size)};
+}
+
+absl::Status RemoveFile(const std::string& path) {
+  return ::unlink(path.c_str()) == 0 || errno == ENOENT ? absl::OkStatus() : FileError("remove", path, errno);
 }
 
 uint64_t FreeBytes(const std::string& directory) {
@@ -183,11 +189,10 @@ absl::Status Backup::CheckFolder() {
 }
 
 absl::Status Backup::CopyCatalogue() {
-  for (const char* suffix : {"", "-wal", "-journal"}) {
-    const std::string old = absl::StrCat(InFolder(kCatalogueFile), suffix);
-    if (::unlink(old.c_str()) != 0 && errno != ENOENT) return FileError("remove", old, errno);
-  }
-  return catalogue_.CopyTo(InFolder(kCatalogueFile));
+  const std::string old = InFolder(kCatalogueFile);
+  RETURN_IF_ERROR(RemoveFile(old));
+  for (const char* suffix : kLogSuffixes) RETURN_IF_ERROR(RemoveFile(old + suffix));
+  return catalogue_.CopyTo(old);
 }
 
 absl::Status Backup::ListImages() {
@@ -295,7 +300,8 @@ absl::Status Backup::ForgetDeleted() {
   for (const std::string& id : snapshots)
     RETURN_IF_ERROR(copy->Change("DELETE FROM snapshots WHERE id = ?1", {id}).status());
   RETURN_IF_ERROR(
-      copy->Change("DELETE FROM snapshot_groups WHERE id NOT IN (SELECT group_id FROM snapshots)", {}).status());
+      copy->Change("DELETE FROM snapshot_groups WHERE id NOT IN (SELECT group_id FROM snapshots)", {})
+          .status());
   // An image has its name only when it is whole: a copy that was under way has ended since.
   RETURN_IF_ERROR(copy->Change("UPDATE volumes SET copying = 0 WHERE copying = 1", {}).status());
   return copy->Change("UPDATE snapshots SET copying = 0 WHERE copying = 1", {}).status();
@@ -342,6 +348,16 @@ absl::Status VerifyFile(const std::string& path, const BackedUpFile& file,
       absl::StrCat("backup: ", path, " is not what was written: make another backup, and look at that disk"));
 }
 
+absl::Status VerifyNoLog(const std::string& folder) {
+  for (const char* suffix : kLogSuffixes) {
+    const std::string log = absl::StrCat(folder, "/", kCatalogueFile, suffix);
+    if (const auto file = LookAt(log); !file.ok() || file->size_bytes == 0) continue;
+    return absl::DataLossError(absl::StrCat(
+        "backup: ", log, " was not written by it, and would change the catalogue: remove that file"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status BackUpPool(const BackupRequest& request, Catalogue& catalogue, const ImageStore& images,
@@ -365,7 +381,20 @@ absl::Status VerifyBackup(const std::string& folder, const BackupWatch& watch) {
     ++progress.done_images;
   }
   watch(progress);
-  return absl::OkStatus();
+  return VerifyNoLog(folder);
+}
+
+absl::Status RemoveOldLog(const std::string& pool) {
+  const auto manifest = ReadBackupManifest(pool);
+  if (!manifest.ok()) return absl::IsNotFound(manifest.status()) ? absl::OkStatus() : manifest.status();
+  const std::string path = absl::StrCat(pool, "/", kCatalogueFile);
+  const auto copied = manifest->files.find(kCatalogueFile);
+  // One that was changed since has a log of its own.
+  if (copied == manifest->files.end() ||
+      !VerifyFile(path, copied->second, [](uint64_t) { return true; }).ok())
+    return absl::OkStatus();
+  for (const char* suffix : kLogSuffixes) RETURN_IF_ERROR(RemoveFile(path + suffix));
+  return SyncDirectoryOf(path);
 }
 
 }  // namespace lunkeeper

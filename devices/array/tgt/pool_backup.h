@@ -45,7 +45,13 @@ absl::Status BackUpPool(const BackupRequest& request, Catalogue& catalogue, cons
                         const BackupWatch& watch);
 
 // OK: the backup is whole, and each of its files is as it was read. NOT_FOUND: there is no backup.
-// DATA_LOSS: a file is missing or was changed; the message names it. FAILED_PRECONDITION: it broke off.
+// DATA_LOSS: a file is missing or was changed, or the catalogue has a log that is not its own; the message
+// names it. FAILED_PRECONDITION: it broke off.
 absl::Status VerifyBackup(const std::string& folder, const BackupWatch& watch);
+
+// For a pool that is locked and may be a backup that was copied over an older pool: removes the log of the
+// older pool's catalogue, which SQLite would replay into the new one. What a backup that was not accepted has
+// in its own log may go too: accepting begins anew.
+absl::Status RemoveOldLog(const std::string& pool);
 
 }  // namespace lunkeeper

@@ -241,7 +241,7 @@ TEST_CASE_METHOD(PoolOnXfs,
 }
 
 TEST_CASE_METHOD(PoolOnXfs,
-                 "a copy that ended after the catalogue was copied is in the backup, whatever became of its source") {
+                 "a copy that ended while a backup was made is in it, whatever became of its source") {
   const Volume source = MakeWritten("source", 's');
   VolumeSpec spec = Spec("copy", 16);
   spec.source_snapshot = cluster->volumes().CreateSnapshot("snapshot", source.id)->id;
@@ -267,6 +267,23 @@ TEST_CASE_METHOD(PoolOnXfs,
   CHECK(restored->volumes().ListVolumes("", 0)->items.size() == 2);
   CHECK(Use(*restored, copy->id, kB)->Read(0) == 'c');
   CHECK(elsewhere.array->ListOrphans()->empty());
+}
+
+TEST_CASE_METHOD(PoolOnXfs,
+                 "a backup that is copied over an old pool takes nothing of the old catalogue's log") {
+  const Volume kept = MakeWritten("kept", 'k');
+  REQUIRE(fixture.array->BackUp(backup, Watch) == absl::OkStatus());
+  Make("newer");
+  const std::string log = backup + "/catalogue.db-wal";
+  Run("cp " + pool + "/catalogue.db-wal " + log);
+  REQUIRE(std::filesystem::file_size(log) > 0);
+  const absl::Status verified = VerifyBackup(backup, Watch);
+  CHECK(absl::IsDataLoss(verified));
+  CHECK_THAT(std::string(verified.message()), Catch::Contains(log));
+  Restored elsewhere(backup);
+  const auto restored = elsewhere.Accept();
+  CHECK(restored->volumes().ListVolumes("", 0)->items.size() == 1);
+  CHECK(Use(*restored, kept.id, kB)->Read(0) == 'k');
 }
 
 TEST_CASE_METHOD(PoolOnXfs, "a backup is its owner's alone, for it has the secrets of the grants") {
