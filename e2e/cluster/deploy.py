@@ -80,6 +80,7 @@ def values(cluster: Cluster) -> dict[str, Any]:
         ],
         # The tests' nodes fail more often than others'.
         "failover": {"budgetPercent": 100},
+        "sidecars": {"capacity": {"pollSeconds": 5}},
     }
 
 

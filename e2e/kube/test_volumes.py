@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from cluster.deploy import NAMESPACE
 from harness.cleanup import wait_until
 
 
@@ -19,6 +20,22 @@ def test_a_late_binding_volume_is_made_when_its_pod_is_scheduled(workloads):
     workloads.pod("reader", "data")
     workloads.wait_for_pod("reader")
     assert len(workloads.volumes()) == 1
+
+
+def test_the_scheduler_is_told_how_much_room_is_left(workloads):
+    late = workloads.storage_class("late", volumeBindingMode="WaitForFirstConsumer")
+    thick = workloads.storage_class("thick", parameters={"provisioning": "thick"})
+
+    def room():
+        """In MiB: capacities are whole ones."""
+        objects = workloads.kubectl.items("csistoragecapacities", f"--namespace={NAMESPACE}")
+        shown = [each["capacity"] for each in objects if each["storageClassName"] == late]
+        return min((int(each[:-2]) * {"Mi": 1, "Gi": 1024}[each[-2:]] for each in shown), default=0)
+
+    before = wait_until(room, 30, "there is an object for the class")
+    workloads.claim("data", storage_class=thick, size="512Mi")
+    workloads.wait_for_bound("data")
+    wait_until(lambda: 0 < room() <= before - 400, 30, "the object has what is left", pause=0.5)
 
 
 def test_a_retained_volume_outlives_its_claim(workloads):
