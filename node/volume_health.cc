@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -23,11 +24,29 @@ struct ArrayUse {
   int waiting = 0, attached = 0;
 };
 
+// The mount was made for writing, and its file system has closed itself since.
+bool HasClosedItself(const Mount& mount) { return mount.file_system_read_only && !mount.read_only; }
+
 HealthProblem DescribeSilence(const absl::Status& status) {
   return {false, "DataPathNotAnswering", absl::StrCat("this node's data path: ", status.message())};
 }
 
 }  // namespace
+
+std::vector<VolumeId> ListClosedVolumes(const std::vector<Device>& devices, Mounter& mounter) {
+  std::vector<VolumeId> closed;
+  const auto mounts = mounter.Mounts();
+  if (!mounts.ok()) return closed;
+  std::set<dev_t> numbers;
+  for (const Mount& mount : *mounts)
+    if (!mount.is_node && HasClosedItself(mount)) numbers.insert(mount.device);
+  if (numbers.empty()) return closed;
+  for (const Device& device : devices) {
+    const auto number = mounter.NumberOf(device.path);
+    if (number.ok() && numbers.contains(*number)) closed.push_back(device.volume);
+  }
+  return closed;
+}
 
 absl::StatusOr<std::vector<HealthProblem>> VolumeHealth::CheckVolume(const HealthRequest& request) {
   const absl::StatusOr<std::optional<Device>> found = initiator_.Find(request.volume);
@@ -81,10 +100,7 @@ absl::Status VolumeHealth::AddMountProblems(const HealthRequest& request, const 
 
 void VolumeHealth::AddFilesystemProblems(const Device& device, const std::vector<Mount>& mounts,
                                          absl::Time deadline, std::vector<HealthProblem>* problems) {
-  // The mount was made for writing, and its file system has closed itself since.
-  const auto closed = std::find_if(mounts.begin(), mounts.end(), [](const Mount& mount) {
-    return mount.file_system_read_only && !mount.read_only;
-  });
+  const auto closed = std::find_if(mounts.begin(), mounts.end(), HasClosedItself);
   if (closed != mounts.end()) {
     problems->push_back(
         {true, "FilesystemReadOnly",

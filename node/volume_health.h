@@ -29,6 +29,10 @@ struct HealthRequest {
   absl::Time deadline = absl::InfiniteFuture();
 };
 
+// Of these devices, the volumes whose file system met an error and closed itself to writes: not one that was
+// asked to be read-only. None where the mount table cannot be read.
+std::vector<VolumeId> ListClosedVolumes(const std::vector<Device>& devices, Mounter& mounter);
+
 class VolumeHealth {
  public:
   // `initiator`: one that gives up soon, for a data path that hangs must not make this hang too. `grants` may

@@ -91,6 +91,7 @@ TEST_CASE("a file system that closed itself is degraded; one that was asked to b
   NodeHealth f;
   f.mounter.CloseFilesystem(f.initiator.Find(f.volume)->value().path);
   CHECK(f.OfVolume() == Problems{{csi::v1::DEGRADED, "FilesystemReadOnly"}});
+  CHECK(ListClosedVolumes(f.initiator.List().value(), f.mounter) == std::vector{f.volume});
 
   NodeHealth reader;
   REQUIRE(reader.Unpublish() == StatusCode::OK);
@@ -103,6 +104,7 @@ TEST_CASE("a file system that closed itself is degraded; one that was asked to b
   staged.set_staging_target_path(reader.staging);
   REQUIRE(reader.Ask(staged) == StatusCode::OK);
   CHECK(reader.health.volume_health().health_statuses().empty());
+  CHECK(ListClosedVolumes(reader.initiator.List().value(), reader.mounter).empty());
 }
 
 TEST_CASE("a file system that fails or does not answer is told from each other") {

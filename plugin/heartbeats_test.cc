@@ -299,6 +299,21 @@ TEST_CASE("a node says that its kubelet hangs, and that it does no more") {
   CHECK(Eventually([&] { return controller.sink.last().kubelet_ok; }));
 }
 
+TEST_CASE("a node says which file systems closed themselves to writes, and that they do no more") {
+  CoordinatorRig rig;
+  Controller& controller = rig.AddController();
+  HeartbeatingNode node(rig, {controller.port});
+  node.Set(std::vector{DeviceOf(kA.value())});
+  REQUIRE(Eventually([&] { return controller.sink.last().present.contains(kA); }));
+  CHECK(controller.sink.last().closed.empty());
+  node.closed = true;
+  REQUIRE(Eventually([&] { return controller.sink.last().closed == fencing::VolumeSet{kA}; }));
+  node.Set(absl::UnavailableError("the data path does not answer"));
+  node.closed = false;
+  node.Set(std::vector{DeviceOf(kA.value())});
+  CHECK(Eventually([&] { return controller.sink.last().closed.empty(); }));
+}
+
 TEST_CASE("heartbeats in another node's name are not heard") {
   CoordinatorRig rig;
   Controller& controller = rig.AddController();

@@ -27,6 +27,7 @@
 #include "devices/filesystem/tool_filesystem.h"
 #include "node/array_grant_source.h"
 #include "node/stored_node_id.h"
+#include "node/volume_health.h"
 #include "plugin/arrays_config.h"
 #include "plugin/coordinator_wiring.h"
 #include "plugin/volume_metrics.h"
@@ -76,6 +77,10 @@ absl::Status OpenGrants(const ServeOptions& options, const ListDevices& list, Ba
     NodeView view;
     view.devices = list;
     view.set_limits = set_limits;
+    view.closed = [mounter = std::shared_ptr<Mounter>(MakeLinuxMounter())](const auto& devices) {
+      const auto closed = ListClosedVolumes(devices, *mounter);
+      return fencing::VolumeSet(closed.begin(), closed.end());
+    };
     view.fail = [prober = backends->prober](const Device& device, const std::string& why) {
       return prober->Fail(device.volume, device.target, why);
     };

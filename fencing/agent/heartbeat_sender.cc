@@ -208,6 +208,8 @@ class Sender final : public HeartbeatSender {
     const bool kubelet_ok = !view_.kubelet_ok || view_.kubelet_ok();
     const absl::StatusOr<std::vector<Device>> devices = view_.devices();
     if (devices.ok()) WatchPaths(*devices);
+    const bool sees_mounts = devices.ok() && view_.closed;
+    const fencing::VolumeSet closed = sees_mounts ? view_.closed(*devices) : fencing::VolumeSet();
     {
       absl::MutexLock lock(&mutex_);
       kubelet_ok_ = kubelet_ok;
@@ -220,6 +222,7 @@ class Sender final : public HeartbeatSender {
       failing_.clear();
       failed_.clear();
       present_.clear();
+      closed_ = closed;
       for (const Device& device : *devices) {
         present_.insert(device.volume);
         if (IsFailing(device)) failing_.insert(device.volume);
@@ -294,6 +297,7 @@ class Sender final : public HeartbeatSender {
     heartbeat.kubelet_ok = kubelet_ok_;
     heartbeat.failing = failing_;
     heartbeat.failed = failed_;
+    heartbeat.closed = closed_;
     heartbeat.present = present_;
     for (const auto& [array, reported] : reported_fences_) {
       heartbeat.known[array] = reported.generation;
@@ -378,6 +382,7 @@ class Sender final : public HeartbeatSender {
   fencing::VolumeSet failing_ ABSL_GUARDED_BY(mutex_);
   fencing::VolumeSet failed_ ABSL_GUARDED_BY(mutex_);  // of these, for good
   fencing::VolumeSet present_ ABSL_GUARDED_BY(mutex_);
+  fencing::VolumeSet closed_ ABSL_GUARDED_BY(mutex_);
   bool observed_ ABSL_GUARDED_BY(mutex_) = false;  // the devices have been listed once
   bool kubelet_ok_ ABSL_GUARDED_BY(mutex_) = true;
   std::map<fencing::ArrayId, ReportedFence> reported_fences_ ABSL_GUARDED_BY(mutex_);

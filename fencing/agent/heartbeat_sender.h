@@ -37,6 +37,8 @@ struct NodeView {
   std::function<absl::StatusOr<std::vector<Device>>()> devices;
   // Ends a device's I/O for good.
   std::function<absl::Status(const Device& device, const std::string& why)> fail;
+  // Of these devices, the volumes whose file system closed itself to writes. Empty: unknown.
+  std::function<fencing::VolumeSet(const std::vector<Device>& devices)> closed = {};
   // Whether kubelet and the container runtime answer. Empty: unknown, and both are taken to be well.
   std::function<bool()> kubelet_ok;
   // Sets the limits of a volume's device. Empty: they stay as they were attached.

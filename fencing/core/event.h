@@ -23,6 +23,7 @@ struct Heartbeat {
   VolumeSet failed;        // of these, the ones that failed for good: no path brings them back
   VolumeSet present;       // volumes of which a container, mount, device or session is left
   std::map<ArrayId, Generation> known;  // the newest fence it knows of at each array
+  VolumeSet closed = {};  // volumes whose file system closed itself to writes: told to people, not acted on
 };
 // The stream ended with a FIN or reset: the node's kernel is alive.
 struct StreamClosed {
@@ -48,8 +49,7 @@ struct ArrayView {
   Instant asked = {};
   std::vector<Holding> holdings;
   std::vector<ArrayFence> fences;
-  // Of nodes that are not in here the last writes are what they were. Taken in fastest in the order of the
-  // nodes' ids.
+  // Nodes that are not in here wrote nothing since. Taken in fastest in the order of the nodes' ids.
   std::vector<LandedWrite> landed = {};
   // When the commands and the writes were asked for; empty: with all else.
   std::optional<Instant> signs_asked = {};

@@ -58,8 +58,8 @@ HealthReporter::Problems HealthReporter::FindProblems() const {
 }
 
 void HealthReporter::AddFailing(const NodeId& id, const NodeEvidence& node, Problems& problems) const {
+  const std::string where = absl::StrCat("on node ", NameOf(id).value(), ": ");
   for (const VolumeId& volume : node.heartbeat.failing) {
-    const std::string where = absl::StrCat("on node ", NameOf(id).value(), ": ");
     if (!node.heartbeat.failed.contains(volume)) {
       problems[volume] = {"Reconnecting",
                           where + "I/O waits for the array, and goes on by itself or fails for good", id,
@@ -76,6 +76,12 @@ void HealthReporter::AddFailing(const NodeId& id, const NodeEvidence& node, Prob
           id, Span()};
     }
   }
+  for (const VolumeId& volume : node.heartbeat.closed)
+    problems.try_emplace(volume,
+                         Problem{"FilesystemReadOnly",
+                                 where + "the file system met an error and became read-only; delete the pods "
+                                         "that use it there: it is checked before it is mounted again",
+                                 id, Span()});
 }
 
 bool HealthReporter::IsFenced(const NodeId& node, const VolumeId& volume) const {

@@ -43,6 +43,7 @@ struct HealthRig {
       heartbeat.sequence = ++sequence;
       heartbeat.failing = failing;
       heartbeat.failed = failed;
+      heartbeat.closed = closed;
       heartbeat.present = present;
       Feed(heartbeat);
       ArrayView view;
@@ -65,7 +66,7 @@ struct HealthRig {
 
   Instant now;
   uint64_t sequence = 0;
-  VolumeSet failing, failed, present;
+  VolumeSet failing, failed, closed, present;
   std::vector<ArrayFence> fences;
   bool array_answers = true;
   Core core{Settings(), "replica-1"};
@@ -117,6 +118,20 @@ TEST_CASE("I/O that waits is said when it has waited for long, and a fence is sa
   rig.fences = {fence};
   rig.Wait(1);
   CHECK(rig.Said() == "Claim data Fenced, Pod db-0 Fenced");
+}
+
+TEST_CASE("a file system that closed itself is said at once, and a device that failed before it") {
+  HealthRig rig;
+  rig.closed = {kIll};
+  rig.Wait(1);
+  CHECK_THAT(rig.events.at(1).note, Catch::Contains("on node n1: the file system met an error"));
+  CHECK(rig.Said() == "Claim data FilesystemReadOnly, Pod db-0 FilesystemReadOnly");
+  rig.failing = rig.failed = {kIll};
+  rig.Wait(1);
+  CHECK(rig.Said() == "Claim data DeviceFailed, Pod db-0 DeviceFailed");
+  rig.failing = rig.failed = rig.closed = {};
+  rig.Wait(12);
+  CHECK(rig.Said() == "Claim data VolumeWell, Pod db-0 VolumeWell");
 }
 
 TEST_CASE("a volume whose health comes and goes is said to be ill at most once a minute") {

@@ -20,6 +20,7 @@ struct HeartbeatingNode {
             {.node = id, .every = absl::Milliseconds(50)}, *replicas,
             {.devices = [this] { return Look(); },
              .fail = [this](const Device& device, const std::string&) { return Fail(device); },
+             .closed = [this](const std::vector<Device>& seen) { return ListClosed(seen); },
              .kubelet_ok = [this] { return kubelet_ok.load(); },
              .set_limits = [this](const VolumeId& volume,
                                   const VolumeLimits& limits) { return SetLimits(volume, limits); }})) {}
@@ -34,6 +35,12 @@ struct HeartbeatingNode {
   void Set(absl::StatusOr<std::vector<Device>> seen) {
     absl::MutexLock lock(&mutex);
     devices = std::move(seen);
+  }
+
+  fencing::VolumeSet ListClosed(const std::vector<Device>& seen) const {
+    fencing::VolumeSet all;
+    for (const Device& device : seen) all.insert(device.volume);
+    return closed ? all : fencing::VolumeSet();
   }
 
   absl::Status Fail(const Device& device) {
@@ -67,6 +74,7 @@ struct HeartbeatingNode {
   }
 
   std::atomic<bool> kubelet_ok = true;
+  std::atomic<bool> closed = false;  // every file system, to writes
   std::atomic<bool> refusing = false;
   std::atomic<int> calls = 0, looks = 0;
   absl::Mutex mutex;
