@@ -63,6 +63,27 @@ struct RemovalRig {
 
 }  // namespace
 
+TEST_CASE("nothing is removed by a replica that has not listed everything yet, which may know of no pod") {
+  FailoverWorld world;
+  RemainingArrays& remaining = RemainingIn(world);
+  world.AddPod("db-0", "n1");
+  world.api.Put(kRecord, Json::object());
+  world.api.Forget("/api/v1/pods");
+  Failover& failover = world.Start();
+  const auto client = world.api.Client();
+  ArrayRemoval removal(remaining, failover, *client, kSpace);
+  const auto remove = [&] {
+    return removal.RemoveArray({.array = "fake", .force = false, .by = "me"}, RemovalRig::InAWhile())
+        .status();
+  };
+  const absl::Status early = remove();
+  CHECK(absl::IsUnavailable(early));
+  CHECK_THAT(std::string(early.message()), Catch::Contains("pods"));
+  CHECK(world.api.Get(kRecord).value("data", Json()).is_null());
+  world.api.Forget("");
+  CHECK(Comes([&] { return absl::IsFailedPrecondition(remove()); }));
+}
+
 TEST_CASE("an array that is used is removed by force alone, and nothing changes without") {
   RemovalRig rig;
   const absl::Status refused = rig.Remove(false).status();

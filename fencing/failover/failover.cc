@@ -260,8 +260,13 @@ std::vector<std::string> FailoverController::ReportStatus() {
 }
 
 absl::StatusOr<std::vector<VolumeUse>> FailoverController::ListUses(const std::string& array) {
-  using Uses = std::vector<VolumeUse>;
-  auto uses = AskLoop<Uses>([this, array] { return UsesOf(core_.state(), ArrayId(array)); });
+  using Uses = absl::StatusOr<std::vector<VolumeUse>>;
+  auto uses = AskLoop<Uses>([this, array]() -> Uses {
+    if (synced_) return UsesOf(core_.state(), ArrayId(array));
+    return absl::UnavailableError(absl::StrCat(
+        "who uses array ", array, " is not known before everything has been listed; still missing: ",
+        absl::StrJoin(watches_->missing(), " "), "; try again"));
+  });
   if (uses) return *std::move(uses);
   return absl::UnavailableError("failover does not answer, and knows who uses the array; try again");
 }
