@@ -134,7 +134,7 @@ TEST_CASE("a killed supervisor ends I/O at once, and its successor lets go of wh
     Eventually("writes", [&] { return checker.writes() > 200; });
     datapath.Kill();
     Eventually(
-        "I/O fails", [&] { return checker.errors() > 100; }, absl::Seconds(5));
+        "I/O fails", [&] { return checker.errors() > 100; }, absl::Seconds(30));
   }
   Eventually("the unused device goes", [&] {
     return !std::filesystem::exists(absl::StrCat("/sys/block/", idle.path.substr(5), "/loop"));

@@ -88,15 +88,15 @@ TEST_CASE("tgtd: killed and restarted, I/O goes on and nothing is lost") {
   checker.Begin();
   for (int round = 0; round < 3; ++round) {
     const uint64_t before = checker.writes;
-    REQUIRE(rig.loop.RunUntil([&] { return checker.writes > before + 200; }, seconds(20)));
+    REQUIRE(rig.loop.RunUntil([&] { return checker.writes > before + 200; }, seconds(60)));
     rig.tgtd.Kill();
     REQUIRE(rig.Becomes(LunHealth::kReconnecting));
     rig.tgtd.StartServing();
   }
   const uint64_t before = checker.writes;
-  REQUIRE(rig.loop.RunUntil([&] { return checker.writes > before + 200; }, seconds(20)));
+  REQUIRE(rig.loop.RunUntil([&] { return checker.writes > before + 200; }, seconds(60)));
   checker.Stop();
-  REQUIRE(rig.loop.RunUntil([&] { return checker.idle(); }, seconds(20)));
+  REQUIRE(rig.loop.RunUntil([&] { return checker.idle(); }, seconds(60)));
   REQUIRE(checker.errors == 0);
   REQUIRE(checker.stale == 0);
   REQUIRE(rig.state.logins == 4);
@@ -110,12 +110,12 @@ void CutUnderChecker(TgtLunRig& rig, int rounds, uint64_t writes_between) {
   checker.Begin();
   for (int round = 0; round < rounds; ++round) {
     const uint64_t writes = checker.writes, logins = rig.state.logins;
-    REQUIRE(rig.loop.RunUntil([&] { return checker.writes > writes + writes_between; }, seconds(20)));
+    REQUIRE(rig.loop.RunUntil([&] { return checker.writes > writes + writes_between; }, seconds(60)));
     REQUIRE(::shutdown(rig.lun->interest().fd, SHUT_RDWR) == 0);
-    REQUIRE(rig.loop.RunUntil([&] { return rig.state.logins > logins; }, seconds(20)));
+    REQUIRE(rig.loop.RunUntil([&] { return rig.state.logins > logins; }, seconds(60)));
   }
   checker.Stop();
-  REQUIRE(rig.loop.RunUntil([&] { return checker.idle(); }, seconds(20)));
+  REQUIRE(rig.loop.RunUntil([&] { return checker.idle(); }, seconds(60)));
   REQUIRE(checker.errors == 0);
   REQUIRE(checker.stale == 0);
 }
@@ -141,15 +141,15 @@ TEST_CASE("tgtd: a portal that is cut silently under load is left for another on
   REQUIRE(rig.Becomes(LunHealth::kHealthy));
   LunChecker checker(rig.lun.get());
   checker.Begin();
-  REQUIRE(rig.loop.RunUntil([&] { return checker.writes > 50; }, seconds(20)));
+  REQUIRE(rig.loop.RunUntil([&] { return checker.writes > 50; }, seconds(60)));
   path.Stall(true);
   REQUIRE(rig.Becomes(LunHealth::kReconnecting));
   const uint64_t before = checker.writes;
-  REQUIRE(rig.loop.RunUntil([&] { return checker.writes > before + 50; }, seconds(20)));
+  REQUIRE(rig.loop.RunUntil([&] { return checker.writes > before + 50; }, seconds(60)));
   path.Stall(false);  // what was on its way for the old session comes now, and must land nowhere
-  REQUIRE(rig.loop.RunUntil([&] { return checker.writes > before + 200; }, seconds(20)));
+  REQUIRE(rig.loop.RunUntil([&] { return checker.writes > before + 200; }, seconds(60)));
   checker.Stop();
-  REQUIRE(rig.loop.RunUntil([&] { return checker.idle(); }, seconds(20)));
+  REQUIRE(rig.loop.RunUntil([&] { return checker.idle(); }, seconds(60)));
   REQUIRE(checker.errors == 0);
   REQUIRE(checker.stale == 0);
   REQUIRE(rig.state.logins == 2);

@@ -28,7 +28,7 @@ std::string MustRun(const std::vector<std::string>& command);
 
 // Fails the test if `condition` has not come true in time.
 void Eventually(const std::string& what, const std::function<bool()>& condition,
-                absl::Duration limit = absl::Seconds(20));
+                absl::Duration limit = absl::Seconds(60));
 
 pid_t Spawn(const std::vector<std::string>& command, const std::string& log);
 void KillAndWait(pid_t pid);

@@ -128,7 +128,7 @@ class TgtLunRig {
     lun->Start();
   }
   bool Becomes(LunHealth health) {
-    return loop.RunUntil([&] { return state.health == health; }, seconds(10));
+    return loop.RunUntil([&] { return state.health == health; }, seconds(30));
   }
   int Do(LunOp op, uint64_t offset, uint64_t length, char* data = nullptr) {
     BlockRequest request;
@@ -136,7 +136,7 @@ class TgtLunRig {
     if (data != nullptr) request.data = data;
     request.answered = false;
     lun->Submit(&request);
-    REQUIRE(loop.RunUntil([&] { return request.answered; }, seconds(20)));
+    REQUIRE(loop.RunUntil([&] { return request.answered; }, seconds(60)));
     return request.error;
   }
 
