@@ -84,6 +84,7 @@ absl::StatusOr<NamedArray> VolumeCreator::ChoosePlace(const csi::v1::CreateVolum
 // one that it has to be; empty: any.
 absl::StatusOr<NamedArray> VolumeCreator::ChooseNewPlace(const csi::v1::CreateVolumeRequest& request,
                                                          const VolumeSpec& spec, const std::string& asked) {
+  RETURN_IF_ERROR(arrays_.CheckKnown());
   // Not INVALID_ARGUMENT: the provisioner tries that again only after minutes, and the array may be added
   // back.
   if (arrays_.IsRemoved(asked))

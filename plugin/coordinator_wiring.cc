@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/host_name.h"
 #include "base/host_port.h"
@@ -100,11 +99,8 @@ void OpenRemaining(const std::string& space, CoordinatorServer* server) {
   server->remaining = std::make_shared<RemainingArrays>(server->arrays);
   server->arrays = server->remaining;
   server->all_grants = MakeGrantRouter(*server->arrays);
-  server->removal_watch = std::make_unique<fencing::RemovalWatch>(
-      *server->failover_kubernetes, space, [remaining = server->remaining.get()](const auto& names) {
-        LogInfo("failover", "arrays that are removed", {{"arrays", absl::StrJoin(names, " ")}});
-        remaining->SetRemoved(names);
-      });
+  server->removal_watch =
+      std::make_unique<fencing::RemovalWatch>(*server->failover_kubernetes, space, *server->remaining);
 }
 
 // A wrong file is an error at the start alone; later it leaves the settings as they were.
@@ -138,7 +134,9 @@ absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, c
   config.open_all = true;
   ASSIGN_OR_RETURN(server->failover_kubernetes, kube::MakeKubeClient(config));
   OpenRemaining(options.lease.space, server);
-  options.removed_arrays = [remaining = server->remaining.get()] { return remaining->ListRemoved(); };
+  options.removed_arrays = [remaining = server->remaining.get()] {
+    return remaining->ListCertainlyRemoved();
+  };
   server->failover = fencing::StartFailover(options, *server->arrays, *server->failover_kubernetes);
   server->removal = std::make_unique<fencing::ArrayRemoval>(*server->remaining, *server->failover,
                                                             *server->kubernetes, options.lease.space);

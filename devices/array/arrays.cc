@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 
 namespace lunkeeper {
 namespace {
@@ -58,6 +59,7 @@ absl::StatusOr<std::shared_ptr<Array>> FindArrayOf(Arrays& arrays, const std::st
   const std::string name = ArrayNameIn(id);
   if (name.empty())
     return absl::NotFoundError(absl::StrCat(id, ": there is no such volume, snapshot or group"));
+  RETURN_IF_ERROR(arrays.CheckKnown());
   if (auto array = FindArray(arrays, name)) return array;
   if (arrays.IsRemoved(name))
     return absl::FailedPreconditionError(absl::StrCat(

@@ -27,6 +27,8 @@ class Arrays {
   virtual std::vector<NamedArray> ListArrays() = 0;
   // An operator removed it for good (remaining_arrays.h): nothing of it is used, and nothing waits for it.
   virtual bool IsRemoved(const std::string&) { return false; }
+  // UNAVAILABLE: which ones were removed is not known yet, so none of them may be used.
+  virtual absl::Status CheckKnown() { return absl::OkStatus(); }
 };
 
 // This array alone, for ever.
@@ -39,7 +41,8 @@ std::shared_ptr<Array> FindArray(Arrays& arrays, const std::string& name);
 std::string ArrayNameIn(const std::string& id);
 
 // The array that has the object with this id. NOT_FOUND: it is no id of ours. FAILED_PRECONDITION: its array
-// was removed, or is not among these, so nobody can tell whether the object is still there.
+// was removed, or is not among these, so nobody can tell whether the object is still there. UNAVAILABLE: as
+// CheckKnown.
 absl::StatusOr<std::shared_ptr<Array>> FindArrayOf(Arrays& arrays, const std::string& id);
 
 }  // namespace lunkeeper

@@ -170,6 +170,28 @@ TEST_CASE("a group is made on its volumes' array, and volumes of two arrays are 
   CHECK(arrays.groups->DeleteGroup(group->id).ok());
 }
 
+TEST_CASE("no array is used before it is known which were removed") {
+  auto configured = std::make_shared<ArraysFixture>();
+  RemainingArrays arrays(configured);
+  const VolumeId id = configured->Make(*configured->one, "v");
+  const auto volumes = MakeVolumeRouter(arrays);
+  const auto grants = MakeGrantRouter(arrays);
+  CHECK(absl::IsUnavailable(volumes->DeleteVolume(id)));
+  CHECK(absl::IsUnavailable(volumes->GetVolume(id).status()));
+  CHECK(absl::IsUnavailable(grants->AcquireGrant({id, kNode}, absl::ZeroDuration()).status()));
+  CHECK(absl::IsUnavailable(grants->ReleaseGrant(id, kNode, GrantOwner::kNode, kAnyGeneration)));
+
+  arrays.SetRemoved({"two"});
+  arrays.SetCurrent(true);
+  CHECK(arrays.ListCertainlyRemoved() == std::set<std::string>{"two"});
+  CHECK(volumes->GetVolume(id).ok());
+  // It goes on with what it last knew, but ends nobody's I/O for it.
+  arrays.SetCurrent(false);
+  CHECK(arrays.ListCertainlyRemoved().empty());
+  CHECK(arrays.IsRemoved("two"));
+  CHECK(volumes->GetVolume(id).ok());
+}
+
 TEST_CASE("a removed array is asked for nothing, and nothing waits for it") {
   auto owned = std::make_shared<ArraysFixture>();
   ArraysFixture& configured = *owned;
@@ -178,6 +200,7 @@ TEST_CASE("a removed array is asked for nothing, and nothing waits for it") {
   const auto groups = MakeGroupRouter(arrays);
   const auto grants = MakeGrantRouter(arrays);
   const VolumeId gone = configured.Make(*configured.one, "v"), there = configured.Make(*configured.two, "v");
+  arrays.SetCurrent(true);
   REQUIRE(grants->AcquireGrant({gone, kNode}, absl::ZeroDuration()).ok());
   configured.one->FailWith(absl::UnavailableError("one hangs"));
   CHECK_FALSE(grants->ListGrants({}).ok());

@@ -87,6 +87,7 @@ absl::Status ArrayRemoval::AddArray(const std::string& name, absl::Time deadline
         absl::StrCat("array ", name,
                      " is not configured: add it to the arrays file (in the chart: arrays, "
                      "localArrays) first"));
+  RETURN_IF_ERROR(arrays_.CheckKnown());
   if (arrays_.IsRemoved(name)) RETURN_IF_ERROR(ReleaseUnusedGrants(name, array->grants()));
   RETURN_IF_ERROR(EraseRemoval(client_, space_, name, deadline));
   LogInfo("failover", "an array is added back", {{"array", name}});

@@ -19,7 +19,7 @@ RemainingArrays& RemainingIn(FailoverWorld& world) {
   auto owned = std::make_unique<RemainingArrays>(MakeOneArray("fake", world.array));
   RemainingArrays& remaining = *owned;
   world.arrays = std::move(owned);
-  world.removed_arrays = [&remaining] { return remaining.ListRemoved(); };
+  world.removed_arrays = [&remaining] { return remaining.ListCertainlyRemoved(); };
   return remaining;
 }
 
@@ -35,13 +35,9 @@ struct RemovalRig {
 
   RemovalRig() {
     world.api.Put(kRecord, Json::object());
-    Watch();
+    watch = std::make_unique<RemovalWatch>(*client, kSpace, remaining);
     world.SetDevices("n1", {volume});
     REQUIRE(Comes([&] { return Has("n1", true) && HasLock(); }));
-  }
-  void Watch() {
-    watch = std::make_unique<RemovalWatch>(*client, kSpace,
-                                           [this](const auto& names) { remaining.SetRemoved(names); });
   }
   absl::StatusOr<std::vector<VolumeUse>> Remove(bool force, const std::string& array = "fake") {
     return removal.RemoveArray({.array = array, .force = force, .by = "me"}, InAWhile());
@@ -128,13 +124,28 @@ TEST_CASE("what a removal did not come to do is done when it is asked for again,
   CHECK(rig.world.api.CountWrites("DELETE " + PodPath("db-0")) == 0);
   CHECK(rig.IsRecorded());
   REQUIRE(Comes([&] { return rig.remaining.IsRemoved("fake"); }));
-  // A controller that starts now knows only the record.
-  rig.watch.reset();
-  rig.remaining.SetRemoved({});
-  rig.Watch();
-  REQUIRE(Comes([&] { return rig.remaining.IsRemoved("fake"); }));
+  // A controller that starts now knows only the record, and uses nothing before it has read that.
+  rig.world.api.SetDown(true);
+  RemainingArrays started(MakeOneArray("fake", rig.world.array));
+  const RemovalWatch watch(*rig.client, kSpace, started);
+  const auto volumes = MakeVolumeRouter(started);
+  CHECK(absl::IsUnavailable(volumes->DeleteVolume(rig.volume)));
+  rig.world.api.SetDown(false);
+  REQUIRE(Comes([&] { return started.IsRemoved("fake"); }));
+  CHECK(Comes([&] { return volumes->DeleteVolume(rig.volume).ok(); }));
   CHECK(rig.Remove(true).ok());
   CHECK(rig.world.api.CountWrites("DELETE " + PodPath("db-0")) == 1);
+}
+
+TEST_CASE("a controller that cannot read the record names no array to nodes: one may have been added back") {
+  RemovalRig rig;
+  REQUIRE(rig.Remove(true).ok());
+  REQUIRE(Comes([&] { return rig.failover.RemovedArrays().contains("fake"); }));
+  rig.world.api.SetDown(true);
+  CHECK(Comes([&] { return rig.failover.RemovedArrays().empty(); }));
+  CHECK(rig.remaining.IsRemoved("fake"));
+  rig.world.api.SetDown(false);
+  CHECK(Comes([&] { return rig.failover.RemovedArrays().contains("fake"); }));
 }
 
 TEST_CASE(

@@ -1,9 +1,10 @@
 #include "fencing/failover/removal_record.h"
 
 #include <optional>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/log.h"
 
 namespace lunkeeper::fencing {
 namespace {
@@ -30,13 +31,15 @@ std::optional<RemovalWatch::Names> ReadNames(const kube::Json& object) {
   return names;
 }
 
-kube::InformerHooks<RemovalWatch::Names> MakeHooks(std::function<void(const RemovalWatch::Names&)> changed) {
+kube::InformerHooks<RemovalWatch::Names> MakeHooks(RemainingArrays& arrays) {
   kube::InformerHooks<RemovalWatch::Names> hooks;
   hooks.reduce = ReadNames;
-  hooks.changed = [changed = std::move(changed)](const auto&, const auto& now) {
-    changed(now == nullptr ? RemovalWatch::Names() : *now);
+  hooks.changed = [&arrays](const auto&, const auto& now) {
+    const RemovalWatch::Names names = now == nullptr ? RemovalWatch::Names() : *now;
+    LogInfo("failover", "arrays that are removed", {{"arrays", absl::StrJoin(names, " ")}});
+    arrays.SetRemoved(names);
   };
-  hooks.live = [](bool) {};
+  hooks.live = [&arrays](bool live) { arrays.SetCurrent(live); };
   return hooks;
 }
 
@@ -52,11 +55,10 @@ absl::Status EraseRemoval(kube::KubeClient& client, const std::string& space, co
   return PatchRecord(client, space, array, nullptr, deadline);
 }
 
-RemovalWatch::RemovalWatch(kube::KubeClient& client, const std::string& space,
-                           std::function<void(const Names&)> changed)
+RemovalWatch::RemovalWatch(kube::KubeClient& client, const std::string& space, RemainingArrays& arrays)
     : informer_(
           client,
           {.resource = kConfigMaps, .space = space, .fields = absl::StrCat("metadata.name=", kRemovalRecord)},
-          MakeHooks(std::move(changed))) {}
+          MakeHooks(arrays)) {}
 
 }  // namespace lunkeeper::fencing

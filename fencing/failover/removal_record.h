@@ -3,13 +3,12 @@
 // for each array, by its name, that says when and by whom. The chart makes it, empty; every replica watches
 // it. What is not in it is not removed. Thread-safe.
 
-#include <functional>
-#include <memory>
 #include <set>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "devices/array/remaining_arrays.h"
 #include "fencing/kube/informer.h"
 
 namespace lunkeeper::fencing {
@@ -22,12 +21,12 @@ absl::Status StoreRemoval(kube::KubeClient& client, const std::string& space, co
 absl::Status EraseRemoval(kube::KubeClient& client, const std::string& space, const std::string& array,
                           absl::Time deadline);
 
-// Calls `changed` with all names, on a thread of its own, after each change. Until the record could be read,
-// it is not called. The destructor joins the thread; `client` outlives it.
+// Tells `arrays` what the record says, on a thread of its own, and whether it can be read now. The destructor
+// joins the thread; what it is given outlives it.
 class RemovalWatch {
  public:
   using Names = std::set<std::string>;
-  RemovalWatch(kube::KubeClient& client, const std::string& space, std::function<void(const Names&)> changed);
+  RemovalWatch(kube::KubeClient& client, const std::string& space, RemainingArrays& arrays);
 
  private:
   kube::Informer<Names> informer_;
