@@ -103,11 +103,10 @@ void OpenRemaining(const std::string& space, CoordinatorServer* server) {
       std::make_unique<fencing::RemovalWatch>(*server->failover_kubernetes, space, *server->remaining);
 }
 
-// A wrong file is an error at the start alone; later it leaves the settings as they were.
-absl::StatusOr<fencing::Settings> OpenSettings(const FailoverFlags& flags, CoordinatorServer* server) {
+fencing::Settings OpenSettings(const FailoverFlags& flags, CoordinatorServer* server) {
   if (flags.settings_file.empty()) return flags.settings;
   server->settings = std::make_unique<FailoverSettingsFile>(flags.settings_file, flags.settings);
-  return server->settings->ReadSettings();
+  return server->settings->ReadFirst();
 }
 
 absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, const std::string& self,
@@ -117,7 +116,7 @@ absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, c
     server->limits = std::make_unique<LimitsSink>(*server->arrays);
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const fencing::Settings settings, OpenSettings(flags, server));
+  const fencing::Settings settings = OpenSettings(flags, server);
   fencing::FailoverOptions options{.settings = settings, .self = self, .lease = {}};
   options.distrust = [authenticator = server->authenticator.get()](const std::string& machine) {
     authenticator->ForgetMachine(machine);

@@ -82,10 +82,21 @@ absl::StatusOr<fencing::Settings> FailoverSettingsFile::ReadSettings() {
   absl::MutexLock lock(&mutex_);
   // Logged once, not every second.
   if (problem != problem_ && !problem.empty())
-    LogError("failover", absl::StrCat(problem, "; the settings stay as they were"));
+    LogError("failover", absl::StrCat(problem, "; this file is not in force"));
   problem_ = problem;
   if (!settings.ok()) return absl::Status(settings.status().code(), problem);
   return settings;
+}
+
+// A controller that did not start would serve no volumes either. But the file may be meant to stop failover,
+// so nothing is begun before it can be read.
+fencing::Settings FailoverSettingsFile::ReadFirst() {
+  auto settings = ReadSettings();
+  if (settings.ok()) return *std::move(settings);
+  LogError("failover", "there are no settings yet, so failover is paused", {{"file", path_}});
+  fencing::Settings paused = base_;
+  paused.paused = true;
+  return paused;
 }
 
 void FailoverSettingsFile::StartWatching(std::function<void(const fencing::Settings&)> changed) {

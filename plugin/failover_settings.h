@@ -5,8 +5,8 @@
 //
 // Each key stands for an option: budgetPercent for --failover-budget-percent, and probationSeconds for
 // --failover-probation, with the same values. What the file leaves out is as the options say. A file with an
-// error is refused as a whole, and the settings stay as they were: the log has the reason, and
-// lunkeeper_failover_settings_good is 0.
+// error is refused as a whole, and the settings stay as they were, or at the start as the options say and
+// paused: the log has the reason, and lunkeeper_failover_settings_good is 0.
 
 #include <functional>
 #include <optional>
@@ -30,14 +30,17 @@ class FailoverSettingsFile {
   FailoverSettingsFile(std::string path, const fencing::Settings& base)
       : path_(std::move(path)), base_(base) {}
 
-  // The settings as the file is now; or what is wrong with it.
-  absl::StatusOr<fencing::Settings> ReadSettings();
+  // The settings to start with.
+  fencing::Settings ReadFirst();
   // From now on `changed` is called, on a thread of its own, with each other content that is good.
   void StartWatching(std::function<void(const fencing::Settings&)> changed);
   // Whether the file as it is now is in force.
   bool IsInForce() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  // As the file is now; or what is wrong with it.
+  absl::StatusOr<fencing::Settings> ReadSettings();
+
   const std::string path_;
   const fencing::Settings base_;
   std::string text_;  // as last read

@@ -82,12 +82,32 @@ TEST_CASE("a wrong file is refused as a whole, with what is wanted") {
   }
 }
 
+TEST_CASE("with a wrong file, or none, at the start failover is paused until the file is good") {
+  const SettingsFile file;
+  const bool wrong = GENERATE(true, false);
+  if (wrong) file.Write(R"({"paused": "perhaps"})");
+  Settings base;
+  base.budget_percent = 50;
+  FailoverSettingsFile settings(file.path, base);
+  const Settings first = settings.ReadFirst();
+  CHECK(first.paused);
+  CHECK(first.budget_percent == 50);
+  CHECK_FALSE(settings.IsInForce());
+  std::atomic<int> changes = 0, paused = 1;
+  settings.StartWatching([&](const Settings& changed) {
+    paused = changed.paused;
+    ++changes;
+  });
+  file.Write(R"({"budgetPercent": 10})");
+  CHECK(testing::Eventually([&] { return changes == 1 && paused == 0; }));
+  CHECK(settings.IsInForce());
+}
+
 TEST_CASE("a change is noticed, and a wrong one leaves the settings as they were") {
   const SettingsFile file;
   FailoverSettingsFile settings(file.path, Settings());
-  CHECK_FALSE(settings.ReadSettings().ok());  // there is none
   file.Write(R"({"budgetPercent": 10})");
-  REQUIRE(settings.ReadSettings()->budget_percent == 10);
+  REQUIRE(settings.ReadFirst().budget_percent == 10);
   std::atomic<int> changes = 0, budget = 0;
   settings.StartWatching([&](const Settings& changed) {
     budget = changed.budget_percent;

@@ -246,7 +246,7 @@ FAULTS = {
             (
                 "failover_settings",
                 "LunkeeperFailoverSettingsWrong",
-                "the settings of failover, and goes on with the last good ones",
+                "the settings of failover: it goes on with the last good ones, or is paused if it has none",
             ),
         )
     },
