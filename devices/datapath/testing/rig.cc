@@ -255,7 +255,8 @@ void Datapath::Start() {
   command.insert(command.end(), {LK_DATAPATH_BINARY, "datapath", "--socket=" + socket_});
   command.insert(command.end(), options_.begin(), options_.end());
   pid_ = Spawn(command, dir_ / "datapath.log");
-  Eventually("the data path listens", [&] { return Ended() || (initiator_->List().ok() && worker() != 0); });
+  Eventually("the data path listens",
+             [&] { return Ended() || (ListServedDevices(socket_, absl::Seconds(5)).ok() && worker() != 0); });
 }
 
 void Datapath::Kill() {
