@@ -84,7 +84,6 @@ absl::StatusOr<fencing::Settings> FailoverSettingsFile::ReadSettings() {
   if (problem != problem_ && !problem.empty())
     LogError("failover", absl::StrCat(problem, "; this file is not in force"));
   problem_ = problem;
-  if (!settings.ok()) return absl::Status(settings.status().code(), problem);
   return settings;
 }
 

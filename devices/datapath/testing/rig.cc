@@ -250,13 +250,14 @@ Datapath::~Datapath() {
   Kill();
 }
 
+bool IsServed(const std::string& socket) { return ListServedDevices(socket, absl::Seconds(5)).ok(); }
+
 void Datapath::Start() {
   std::vector<std::string> command = wrapper_;
   command.insert(command.end(), {LK_DATAPATH_BINARY, "datapath", "--socket=" + socket_});
   command.insert(command.end(), options_.begin(), options_.end());
   pid_ = Spawn(command, dir_ / "datapath.log");
-  Eventually("the data path listens",
-             [&] { return Ended() || (ListServedDevices(socket_, absl::Seconds(5)).ok() && worker() != 0); });
+  Eventually("the data path listens", [&] { return Ended() || (IsServed(socket_) && worker() != 0); });
 }
 
 void Datapath::Kill() {

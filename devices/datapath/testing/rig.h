@@ -65,6 +65,9 @@ class Target {
   std::vector<std::pair<int, uint64_t>> luns_;
 };
 
+// Whether a data path answers there. An initiator's own list also succeeds where none is.
+bool IsServed(const std::string& socket);
+
 class Datapath {
  public:
   // `wrapper`: a command that runs the data path's, which follows it.
