@@ -45,6 +45,7 @@ absl::StatusOr<Backends> OpenAgent(const ArrayAgentOptions& options) {
   service.view = [host](const ClusterId& cluster) { return host->ForCluster(cluster); };
   service.serving = backends.array_serving;
   service.confirm = [host] { return host->ConfirmServing(); };
+  service.identity = [host] { return host->identity(); };
   if (revoked != nullptr)
     service.check_certificate = [revoked](const std::string& pem) { return revoked->CheckCertificate(pem); };
   service.leaving = [leaving] { return leaving->load(); };

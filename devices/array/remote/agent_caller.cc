@@ -8,6 +8,7 @@
 // went away ends it; there is no thread here but gRPC's.
 #include "devices/array/remote/agent_caller.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -17,6 +18,8 @@
 #include "absl/time/clock.h"
 #include "base/grpc_status.h"
 #include "base/log.h"
+#include "base/status_macros.h"
+#include "devices/array/pool_identity.h"
 #include "devices/array/remote/agent_channel.h"
 #include "devices/array/remote/wire.h"
 
@@ -27,14 +30,49 @@ namespace {
 constexpr absl::Duration kRecheckInterval = absl::Seconds(1);
 // How long a call waits for a connection to an agent that the last call could not reach.
 constexpr absl::Duration kReconnect = absl::Milliseconds(200);
+// Which copy of its pool each agent has: how often that is asked, and how long an answer is waited for.
+constexpr absl::Duration kAskCopies = absl::Seconds(30), kCopyTimeout = absl::Seconds(1);
+
+std::string TrailerOf(const grpc::ClientContext& context, const char* key) {
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto found = trailers.find(key);
+  return found == trailers.end() ? "" : std::string(found->second.data(), found->second.size());
+}
 
 }  // namespace
 
+class AgentCaller::KnownPool {
+ public:
+  // For the metadata of a call; empty: none is known.
+  std::string ToText() const {
+    const absl::MutexLock lock(&mutex_);
+    return known_ ? lunkeeper::ToText(*known_) : "";
+  }
+  // As CheckCopy; what passes is known from now on. An agent that does not say which copy it has is older
+  // than one that does, and cannot open the pool which that one has opened.
+  absl::Status Learn(const std::optional<PoolIdentity>& found) {
+    const absl::MutexLock lock(&mutex_);
+    if (!known_ && !found) return absl::OkStatus();
+    if (!found)
+      return absl::UnavailableError(
+          "its agent is of an older version, and so its pool is not the array's: correct the address");
+    if (known_) RETURN_IF_ERROR(CheckCopy(*found, *known_));
+    known_ = found;
+    return absl::OkStatus();
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::optional<PoolIdentity> known_ ABSL_GUARDED_BY(mutex_);
+};
+
 class AgentCaller::Agent {
  public:
-  Agent(std::string array, std::string address, const std::shared_ptr<grpc::Channel>& channel)
+  Agent(std::string array, std::string address, KnownPool& pool,
+        const std::shared_ptr<grpc::Channel>& channel)
       : array_(std::move(array)),
         address_(std::move(address)),
+        pool_(pool),
         channel_(channel),
         stub_(array::v1::ArrayService::NewStub(channel)) {}
 
@@ -48,6 +86,7 @@ class AgentCaller::Agent {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(deadline));
     context.AddMetadata(wire::kArrayKey, array_);
+    if (const std::string known = pool_.ToText(); !known.empty()) context.AddMetadata(wire::kPoolKey, known);
     // gRPC wants a queue to be empty when it is destroyed. The loop below ends with the call's only event,
     // also after TryCancel.
     grpc::CompletionQueue queue;
@@ -60,7 +99,11 @@ class AgentCaller::Agent {
       if (abandoned && abandoned()) context.TryCancel();
     }
     // Also an error may be the array's own answer, and then the agent is well.
-    *answered = status.ok() || context.GetServerTrailingMetadata().count(wire::kArrayKey) != 0;
+    *answered = status.ok() || !TrailerOf(context, wire::kArrayKey).empty();
+    if (const absl::Status copy = LearnCopy(context, *answered); !copy.ok()) {
+      *answered = false;
+      return copy;
+    }
     NoteOutcome(*answered ? grpc::Status::OK : status);
     if (*answered) return FromGrpcStatus(status);
     if (abandoned && abandoned()) return absl::CancelledError("nobody waits for it now");
@@ -81,6 +124,19 @@ class AgentCaller::Agent {
         channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + kReconnect)))
       return grpc::Status::OK;
     return lost;
+  }
+
+  // Not OK: what answered, or refused the call for it, has another copy of the pool than the array's.
+  absl::Status LearnCopy(const grpc::ClientContext& context, bool answered) {
+    const auto found = ReadPoolIdentity(TrailerOf(context, wire::kPoolKey));
+    if (!answered && !found) return absl::OkStatus();
+    const absl::Status copy = pool_.Learn(found);
+    const absl::MutexLock lock(&mutex_);
+    const bool news = std::exchange(other_copy_, !copy.ok()) == copy.ok();
+    if (copy.ok()) return copy;
+    const std::string problem = absl::StrCat("array ", array_, " at ", address_, ": ", copy.message());
+    if (news) LogError("array", problem);
+    return absl::UnavailableError(problem);
   }
 
   // Only UNAVAILABLE means that the connection failed. A timeout is no news: the agent may just be slow.
@@ -112,25 +168,49 @@ class AgentCaller::Agent {
   }
 
   const std::string array_, address_;
+  KnownPool& pool_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<Stub> stub_;
   absl::Mutex mutex_;
-  grpc::Status lost_ ABSL_GUARDED_BY(mutex_);  // why the agent was not reached at last; OK: it was
+  grpc::Status lost_ ABSL_GUARDED_BY(mutex_);        // why the agent was not reached at last; OK: it was
+  bool other_copy_ ABSL_GUARDED_BY(mutex_) = false;  // what it has is not the array's pool
 };
 
 AgentCaller::AgentCaller(const RemoteArrayOptions& options,
                          const std::shared_ptr<grpc::ChannelCredentials>& credentials)
-    : array_(options.name) {
+    : array_(options.name), pool_(std::make_unique<KnownPool>()) {
   for (const std::string& address : options.addresses)
     agents_.push_back(std::make_unique<Agent>(
-        array_, address, grpc::CreateCustomChannel(address, credentials, ArgumentsFor(options))));
+        array_, address, *pool_, grpc::CreateCustomChannel(address, credentials, ArgumentsFor(options))));
+  if (agents_.size() == 1)
+    asked_.Notify();
+  else
+    questions_ = std::make_unique<Periodic>(kAskCopies, [this] { AskWhichCopies(); });
 }
 
-AgentCaller::~AgentCaller() = default;
+AgentCaller::~AgentCaller() { closing_ = true; }
+
+void AgentCaller::AskWhichCopies() {
+  const array::v1::CheckRequest request;
+  for (const std::unique_ptr<Agent>& agent : agents_) {
+    array::v1::CheckResponse response;
+    bool answered = false;
+    (void)agent->Call(
+        [&](Stub& stub, grpc::ClientContext* context, grpc::CompletionQueue* queue, grpc::Status* outcome) {
+          auto reader = stub.AsyncCheck(context, request, queue);
+          reader->Finish(&response, outcome, queue);
+          return std::shared_ptr<void>(std::move(reader));
+        },
+        absl::Now() + kCopyTimeout, [this] { return closing_.load(); }, &answered);
+    if (closing_) break;
+  }
+  if (!asked_.HasBeenNotified()) asked_.Notify();
+}
 
 absl::Status AgentCaller::CallEach(Send send, absl::Duration timeout,
                                    const std::function<bool()>& abandoned) {
   const absl::Time deadline = absl::Now() + timeout;
+  asked_.WaitForNotificationWithTimeout(timeout);
   const size_t first = in_use_;
   std::vector<std::string> problems;
   absl::Status status;

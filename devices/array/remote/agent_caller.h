@@ -4,10 +4,15 @@
 // An array has one agent, or several, of which one serves it at a time. A call goes to the one that answered
 // last. If that one cannot be reached, or answers that it does not serve the array, the call goes to the
 // next, and so to each of them once. An agent answers for its array only as long as it serves it
-// (array_service.h), so whichever answers is right.
+// (array_service.h), so whichever answers is right, unless it is the agent of an old copy of the pool: of a
+// host that was replaced, and came back. So with several agents all are asked which copy they have
+// (pool_identity.h), before the first call and then every half minute; and the answers of an older copy than
+// the newest known, or of another pool than the first, are not believed. What is known is lost with the
+// process: one that starts while only the old host runs believes it.
 //
 // Thread-safe. Each agent has a connection of its own, made with the first call to it: an agent that is down
-// keeps no controller from starting. Destroyed after the last call has returned.
+// keeps no controller from starting, but may delay its first call by a second. Destroyed after the last call
+// has returned.
 
 #include <grpcpp/grpcpp.h>
 
@@ -20,7 +25,9 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "base/periodic.h"
 #include "devices/array/remote/array.grpc.pb.h"
 #include "devices/array/remote/remote_array.h"
 
@@ -54,15 +61,23 @@ class AgentCaller {
 
  private:
   class Agent;
+  // The newest copy of the array's pool that has answered.
+  class KnownPool;
   // Sends the call, whose only event in the queue comes when its status is set. What is returned lives until
   // then. Called once for each agent that is asked.
   using Send = absl::FunctionRef<std::shared_ptr<void>(Stub&, grpc::ClientContext*, grpc::CompletionQueue*,
                                                        grpc::Status*)>;
   absl::Status CallEach(Send send, absl::Duration timeout, const std::function<bool()>& abandoned);
+  // Asks each agent which copy it has.
+  void AskWhichCopies();
 
   const std::string array_;
+  const std::unique_ptr<KnownPool> pool_;
   std::vector<std::unique_ptr<Agent>> agents_;  // constant
   std::atomic<size_t> in_use_ = 0;              // the one that is asked first
+  std::atomic<bool> closing_ = false;
+  absl::Notification asked_;             // that was done once
+  std::unique_ptr<Periodic> questions_;  // last: its thread uses the others; none with one agent
 };
 
 }  // namespace lunkeeper

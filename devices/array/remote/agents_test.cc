@@ -138,4 +138,62 @@ TEST_CASE_METHOD(TwoAgents, "a node that waits for a volume goes on waiting at t
   CHECK(grant->node == kNodeB);
 }
 
+TEST_CASE_METHOD(TwoAgents, "a host that comes back with an old copy of the pool is not the array again") {
+  serving.SetIdentity(PoolIdentity{.lineage = "1f", .restored_at = 1000});
+  for (const bool old_first : {true, false}) {  // each as a controller that has just started
+    const auto array = old_first ? ConnectToBoth() : ConnectTo({serving.address(), old.address()});
+    const VolumeId volume = MustCreate(*array);
+    CHECK(serving.Of().GetVolume(volume).ok());
+    CHECK(absl::IsNotFound(old.Of().GetVolume(volume).status()));
+  }
+  const auto array = ConnectToBoth();
+  const VolumeId volume = MustCreate(*array);
+  serving.Stop();  // the old one is all there is, and was not asked to do anything
+  const absl::Status refused = array->volumes().DeleteVolume(volume);
+  CHECK(absl::IsUnavailable(refused));
+  CHECK_THAT(std::string(refused.message()), Catch::Contains(old.address()) && Catch::Contains("older copy"));
+  serving.Start();
+  CHECK(Eventually([&] { return array->volumes().GetVolume(volume).ok(); }));
+}
+
+TEST_CASE_METHOD(TwoAgents, "the old copy is refused by its agent, which then does nothing") {
+  const auto array = ConnectToBoth();
+  serving.SetIdentity(PoolIdentity{.lineage = "1f", .restored_at = 1000});
+  old.Stop();
+  REQUIRE(Eventually([&] { return array->volumes().GetCapacity().ok(); }));
+  serving.Stop();
+  old.Start();
+  VolumeSpec spec;
+  spec.name = "lost";
+  spec.size_bytes = 1 << 20;
+  const auto made_where = [&] { return old.Of().ListVolumes("", 0)->items.size(); };
+  for (int i = 0; i < 3; ++i) CHECK(absl::IsUnavailable(array->volumes().CreateVolume(spec).status()));
+  CHECK(made_where() == 0);
+}
+
+TEST_CASE_METHOD(TwoAgents, "a pool made anew under the array's name is not believed") {
+  const auto array = ConnectToBoth();
+  const VolumeId volume = MustCreate(*array);
+  old.Stop();
+  serving.SetIdentity(PoolIdentity{.lineage = "2f", .restored_at = 1000});
+  const absl::Status refused = array->volumes().GetVolume(volume).status();
+  CHECK(absl::IsUnavailable(refused));  // and not "not found", as if it were gone for good
+  CHECK_THAT(std::string(refused.message()), Catch::Contains("another one than the array's"));
+  CHECK(Connect(serving.Options(ControllerTls()))->volumes().GetCapacity().ok());  // a new controller
+}
+
+TEST_CASE_METHOD(TwoAgents, "an agent too old to know its copy is believed only where none is known") {
+  serving.SetIdentity(std::nullopt);
+  old.Stop();
+  const auto array = ConnectToBoth();
+  CHECK(Eventually([&] { return array->volumes().GetCapacity().ok(); }));
+  old.Start();
+  serving.Stop();
+  CHECK(Eventually([&] { return array->volumes().GetCapacity().ok(); }));
+  serving.Start();
+  old.Stop();
+  CHECK_THAT(std::string(array->volumes().GetCapacity().status().message()),
+             Catch::Contains(serving.address()) && Catch::Contains("of an older version"));
+}
+
 }  // namespace lunkeeper::testing

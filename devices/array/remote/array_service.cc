@@ -1,6 +1,6 @@
 // Each RPC is one line of work inside AnswerRead or AnswerChange, which do what all have in common:
 //   1. read who calls from the verified certificate (rights.h)
-//   2. check that the call is meant for this array, not for one that had this address before
+//   2. check that the call is meant for this array and this copy of its pool (meant.h)
 //   3. check the caller's right: readers may only read
 //   4. check the texts, then do the work on the caller's cluster's own view
 //   5. confirm that no other agent has the array, in whose hands it may have changed since
@@ -21,6 +21,7 @@
 #include "absl/time/clock.h"
 #include "base/grpc_status.h"
 #include "base/status_macros.h"
+#include "devices/array/remote/meant.h"
 #include "devices/array/remote/name_messages.h"
 #include "devices/array/remote/request_texts.h"
 #include "devices/array/remote/rights.h"
@@ -304,6 +305,10 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
 
   absl::Status RunChecked(ServerContext* context, const Message& request, Right needed,
                           absl::FunctionRef<absl::Status(Array&)> work) {
+    if (options_.identity) {
+      context->AddTrailingMetadata(wire::kPoolKey, ToText(options_.identity()));
+      RETURN_IF_ERROR(CheckCopyMeant(*context, options_.name, options_.identity()));
+    }
     const absl::Status answer = RunMeant(*context, request, needed, work);
     // Also an error may be old news, such as that of a volume that was made meanwhile.
     if (options_.confirm) RETURN_IF_ERROR(options_.confirm());
@@ -317,7 +322,7 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     ASSIGN_OR_RETURN(const Caller caller, CallerOf(context));
     // With each call, so that connections which are open already end as well.
     if (options_.check_certificate) RETURN_IF_ERROR(options_.check_certificate(CertificateOf(context)));
-    RETURN_IF_ERROR(CheckMeant(context));
+    RETURN_IF_ERROR(CheckArrayMeant(context, options_.name));
     // Rights are ordered: a controller may do all that a reader may.
     if (caller.right < needed) {
       return absl::PermissionDeniedError(
@@ -326,18 +331,6 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     }
     RETURN_IF_ERROR(CheckTexts(request));
     return work(*options_.view(caller.cluster));
-  }
-
-  // An address may belong to another array since. A volume that was created there would be lost to the
-  // controller, whose ids name this array.
-  absl::Status CheckMeant(const ServerContext& context) const {
-    const auto meant = context.client_metadata().find(wire::kArrayKey);
-    if (meant != context.client_metadata().end() && meant->second == options_.name) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat(
-        "this is array ", options_.name, ", and the call is for ",
-        meant == context.client_metadata().end() ? "no array"
-                                                 : std::string(meant->second.data(), meant->second.size()),
-        ": correct the array's name or address"));
   }
 
   absl::StatusOr<Grant> AcquireAndWait(const ServerContext& context, const v1::AcquireRequest& message,

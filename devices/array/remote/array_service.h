@@ -8,7 +8,8 @@
 // then gets none. Failure: the array's, code and message unchanged; PERMISSION_DENIED as rights.h says;
 // INVALID_ARGUMENT for a text that no client of ours sends; UNAVAILABLE when too many calls wait already or
 // the agent stops. An agent that is not its array's now answers UNAVAILABLE without the array's name
-// (array.proto), whatever the array has said to it: another agent may have changed the array since.
+// (array.proto), whatever the array has said to it: another agent may have changed the array since. So does
+// one whose client knows a newer copy of the array's pool.
 
 #include <functional>
 #include <memory>
@@ -16,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "devices/array/array.h"
+#include "devices/array/pool_identity.h"
 #include "devices/array/remote/array.grpc.pb.h"
 #include "devices/array/remote/waiting_places.h"
 
@@ -30,6 +32,8 @@ struct ArrayServiceOptions {
   // Asked after the work of each call: OK if nobody else served the array when the work was done. Empty:
   // nobody else can.
   std::function<absl::Status()> confirm;
+  // Which copy of its pool the array is. Empty: that is not known, and no call is refused for it.
+  std::function<PoolIdentity()> identity;
   // True: the agent is being stopped, and requests that wait are sent away with UNAVAILABLE. Empty: never.
   std::function<bool()> leaving;
   // OK, or why this certificate (PEM) is refused although it is signed. Empty: none is.

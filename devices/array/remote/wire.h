@@ -20,6 +20,8 @@ namespace v1 = lunkeeper::array::v1;
 
 // Metadata: the array that is meant, and in an answer the array that gives it.
 inline constexpr char kArrayKey[] = "lunkeeper-array";
+// Metadata: the newest copy of its pool that the client knows, and in an answer the one that gives it.
+inline constexpr char kPoolKey[] = "lunkeeper-pool";
 
 v1::VolumeSpec ToMessage(const VolumeSpec& spec);
 v1::Volume ToMessage(const Volume& volume);

@@ -13,13 +13,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/check.h"
 #include "base/fail_point.h"
+#include "base/hmac.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
@@ -93,9 +97,12 @@ absl::Status CatalogueFile::PrepareTables(const std::string& array,
                                           const std::optional<CatalogueHead>& head) {
   RETURN_IF_ERROR(writer_->Script("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"));
   RETURN_IF_ERROR(head ? MigrateTables(*writer_, path_, *head) : CreateTables(*writer_, array));
-  return writer_->Query("SELECT sequence, target_key FROM meta", {}, [&](const SqlRow& row) {
+  constexpr char kMeta[] = "SELECT sequence, target_key, restored_at FROM meta";
+  return writer_->Query(kMeta, {}, [&](const SqlRow& row) {
     sequence_ = static_cast<uint64_t>(row.Integer(0));
     target_key_ = row.Text(1);
+    lineage_ = absl::BytesToHexString(HmacSha256(target_key_, "lineage").substr(0, 8));
+    restored_at_ = row.Integer(2);
   });
 }
 
@@ -105,16 +112,21 @@ absl::Status CatalogueFile::SkipTo(uint64_t sequence) {
   // what this reasoning may have missed, and numbers are cheap: there are 2^31 of tgtd's targets.
   const uint64_t lost = sequence > sequence_ ? sequence - sequence_ : 0;
   const int64_t gap = static_cast<int64_t>(lost) + kRestoreGap;
-  return WriteChange([&](SqlDatabase& database) -> absl::Status {
+  // Also where this host's clock is behind that of the host which accepted the last one.
+  const int64_t now = std::max<int64_t>(absl::GetCurrentTimeNanos(), restored_at_ + 1);
+  const Change skip = [&](SqlDatabase& database) -> absl::Status {
     RETURN_IF_ERROR(database.Change("UPDATE terms SET term = term + ?1", {gap}).status());
     RETURN_IF_ERROR(
         database.Change("UPDATE volumes SET limits_version = limits_version + ?1", {gap}).status());
     RETURN_IF_ERROR(database.Change("UPDATE grants SET releasing = 1", {}).status());
     return database
-        .Change("UPDATE meta SET generation = generation + ?1, sequence = sequence + ?2",
-                {gap, static_cast<int64_t>(lost)})
+        .Change("UPDATE meta SET generation = generation + ?1, sequence = sequence + ?2, restored_at = ?3",
+                {gap, static_cast<int64_t>(lost), now})
         .status();
-  });
+  };
+  RETURN_IF_ERROR(WriteChange(skip));
+  restored_at_ = now;
+  return absl::OkStatus();
 }
 
 absl::Status CatalogueFile::WriteChange(const Change& change) {

@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "devices/array/pool_identity.h"
 #include "devices/array/tgt/catalogue_schema.h"
 #include "devices/array/tgt/sqlite.h"
 
@@ -41,11 +42,14 @@ class CatalogueFile {
 
   // What the secrets are made from by which this array's targets prove themselves; for life.
   const std::string& target_key() const { return target_key_; }
+  // Which pool this is, and which copy of it.
+  PoolIdentity identity() const { return {.lineage = lineage_, .restored_at = restored_at_}; }
   // How many changes there have been.
   uint64_t sequence() const { return sequence_; }
   // For a catalogue that is older than what it once was: continues from `sequence`, leaves out every
   // generation and term that could have been given before it, and marks every grant as releasing: a node that
-  // holds a grant by this copy may have lost it since, to a node that wrote.
+  // holds a grant by this copy may have lost it since, to a node that wrote. It is the newest copy from then
+  // on.
   absl::Status SkipTo(uint64_t sequence);
 
   // Runs `change` in a transaction of its own or together with others, and returns when it is on the disk. A
@@ -83,8 +87,9 @@ class CatalogueFile {
   std::deque<PendingChange*> queue_ ABSL_GUARDED_BY(queue_mu_);
   bool leader_ ABSL_GUARDED_BY(queue_mu_) = false;
   std::atomic<uint64_t> sequence_{0};
-  std::string target_key_;  // constant once it is open
-  absl::Mutex read_mu_;     // with one connection, also held by the leader
+  std::atomic<int64_t> restored_at_{0};
+  std::string target_key_, lineage_;  // constant once it is open
+  absl::Mutex read_mu_;               // with one connection, also held by the leader
   // None with a file that has one connection: then the writer's is used, one user at a time.
   std::unique_ptr<SqlDatabase> reader_ ABSL_GUARDED_BY(read_mu_);
 };

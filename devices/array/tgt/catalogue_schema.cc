@@ -24,7 +24,7 @@
 namespace lunkeeper {
 namespace {
 
-constexpr int64_t kSchema = 7;
+constexpr int64_t kSchema = 8;
 
 // Times are nanoseconds since 1970, sizes are bytes, flags are 0 or 1, enumerations the numbers of their C++
 // values. Texts are never NULL: none is ''.
@@ -32,10 +32,12 @@ constexpr char kTables[] = R"(
 -- One row. `array`: the name of the array this pool belongs to, for life. `schema`: kSchema of the program
 -- that made the file. `sequence`: how many changes there have been. `generation`: the last one given out;
 -- grants, fences and heartbeat LUNs share this counter, and it never falls. `target_key`: what the secrets
--- are made from by which targets prove themselves.
+-- are made from by which targets prove themselves. `restored_at`: when an operator accepted this copy of the
+-- pool; 0: never.
 CREATE TABLE meta(
   only_row INTEGER PRIMARY KEY CHECK(only_row = 1), array TEXT NOT NULL, schema INTEGER NOT NULL,
-  sequence INTEGER NOT NULL, generation INTEGER NOT NULL, target_key TEXT NOT NULL DEFAULT '');
+  sequence INTEGER NOT NULL, generation INTEGER NOT NULL, target_key TEXT NOT NULL DEFAULT '',
+  restored_at INTEGER NOT NULL DEFAULT 0);
 
 -- A volume; its data are in the pool's file of the same id. `name` is what the orchestrator calls it.
 -- `asked_size` is the size that it was made with: repeating that call must find it, also after it has grown.
@@ -147,7 +149,9 @@ ALTER TABLE volumes ADD COLUMN limits_version INTEGER NOT NULL DEFAULT 0;
     // Several tgtds. What was granted so far is in the only one there was.
     "ALTER TABLE grants ADD COLUMN tgtd INTEGER NOT NULL DEFAULT 0",
     // Digests. What there is goes on without.
-    "ALTER TABLE volumes ADD COLUMN digests INTEGER NOT NULL DEFAULT 0"};
+    "ALTER TABLE volumes ADD COLUMN digests INTEGER NOT NULL DEFAULT 0",
+    // Which copy of the pool it is. Whether one was ever restored is not known.
+    "ALTER TABLE meta ADD COLUMN restored_at INTEGER NOT NULL DEFAULT 0"};
 static_assert(std::size(kMigrations) == kSchema - 1);
 
 absl::Status FileError(const char* doing, const std::string& path) {
@@ -220,7 +224,8 @@ absl::Status CheckHead(const std::string& path, const CatalogueHead& head, const
 absl::Status CreateTables(SqlDatabase& database, const std::string& array) {
   RETURN_IF_ERROR(database.Script("BEGIN IMMEDIATE"));
   RETURN_IF_ERROR(database.Script(kTables));
-  RETURN_IF_ERROR(database.Change("INSERT INTO meta VALUES(1, ?1, ?2, 0, 0, '')", {array, kSchema}).status());
+  RETURN_IF_ERROR(
+      database.Change("INSERT INTO meta VALUES(1, ?1, ?2, 0, 0, '', 0)", {array, kSchema}).status());
   RETURN_IF_ERROR(MakeTargetKey(database));
   return database.Script("COMMIT");
 }

@@ -115,6 +115,14 @@ UPDATE volumes SET max_iops = 300, limits_version = 2 WHERE id = 'a1-v3';
 COMMIT;
 )";
 
+// And schema 7.
+constexpr char kSchema7[] = R"(
+BEGIN;
+ALTER TABLE volumes ADD COLUMN digests INTEGER NOT NULL DEFAULT 0;
+UPDATE meta SET schema = 7;
+COMMIT;
+)";
+
 std::string ContentOf(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -266,6 +274,25 @@ TEST_CASE_METHOD(OldCatalogue, "a catalogue whose volumes have no digests yet go
   CHECK(spec.limits.iops == 300);
 }
 
+TEST_CASE_METHOD(OldCatalogue, "a catalogue that does not know which copy it is goes on as the original") {
+  Run(kSchema2);
+  Run(kSchema6);
+  Run(kSchema7);
+  PoolIdentity original;
+  {
+    const auto catalogue = Catalogue::Open(path, "a1");
+    REQUIRE(catalogue.status() == absl::OkStatus());
+    CheckContents(**catalogue);
+    original = (*catalogue)->identity();
+    CHECK(original.restored_at == 0);
+    REQUIRE((*catalogue)->SkipTo(0) == absl::OkStatus());
+    CHECK((*catalogue)->identity().restored_at > 0);
+  }
+  const auto restored = Catalogue::Open(path, "a1");
+  CHECK(CheckCopy((*restored)->identity(), original).ok());
+  CHECK(absl::IsUnavailable(CheckCopy(original, (*restored)->identity())));
+}
+
 TEST_CASE_METHOD(OldCatalogue, "a migrated catalogue has the tables of a new one") {
   REQUIRE(Catalogue::Open(path, "a1").ok());
   const std::string fresh = directory / "fresh.db";
@@ -301,7 +328,7 @@ TEST_CASE_METHOD(OldCatalogue, "a catalogue is migrated also where no copy of it
 TEST_CASE_METHOD(OldCatalogue,
                  "a migration that is killed leaves the old tables or the new, and ends later") {
   const auto [fail_point, schema] = GENERATE(table<const char*, int64_t>(
-      {{"array.migrate.copied", 1}, {"array.migrate.changed", 1}, {"array.migrate.committed", 7}}));
+      {{"array.migrate.copied", 1}, {"array.migrate.changed", 1}, {"array.migrate.committed", 8}}));
   const std::string before = Columns(path);
   const pid_t child = ::fork();
   if (child == 0) {

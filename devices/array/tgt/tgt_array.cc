@@ -92,6 +92,7 @@ class TgtArrayImpl final : public TgtArray {
   absl::Status CheckServing() const override;
   absl::Status ConfirmServing() const override { return store_.images->ConfirmHeld(); }
   absl::Status AcceptRestore() override;
+  PoolIdentity identity() const override { return store_.catalogue->identity(); }
   absl::StatusOr<PoolUse> MeasureUse() const override { return room_->MeasureUse(); }
   absl::StatusOr<std::vector<OrphanFile>> ListOrphans() const override {
     return store_.images->ListOrphans();

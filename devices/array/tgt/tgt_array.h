@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "devices/array/array.h"
+#include "devices/array/pool_identity.h"
 #include "devices/array/tgt/ceph_options.h"
 #include "devices/array/tgt/image_store.h"
 #include "devices/array/tgt/pool_backup.h"
@@ -72,9 +73,10 @@ class TgtArray {
   // OK if no other host served the array when the call began; else what a call answered may be old. Always OK
   // for an array of files.
   virtual absl::Status ConfirmServing() const = 0;
-  // An operator says that a pool older than remembered, or one from a backup, is to be served as it is. OK
-  // when the array serves already.
+  // An operator says that a pool older than remembered, or one from a backup, is to be served as it is: it is
+  // the newest copy from then on (pool_identity.h). OK when the array serves already.
   virtual absl::Status AcceptRestore() = 0;
+  virtual PoolIdentity identity() const = 0;
   virtual absl::StatusOr<PoolUse> MeasureUse() const = 0;
   // The files of the pool that the catalogue does not know. They are set aside in orphans/, and kept until an
   // operator deletes them; as in Pool.

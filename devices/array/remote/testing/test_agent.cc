@@ -40,20 +40,26 @@ TestAgent::TestAgent(const TlsFiles& tls, std::string name, const WaitingLimits&
     : name_(std::move(name)), tls_(tls) {
   for (const char* cluster : {"c1", "c2"})
     SetArray(cluster, std::make_shared<FakeArray>(FakeArrayOptions{.name = name_}));
-  ArrayServiceOptions options;
-  options.name = name_;
-  options.view = [this](const ClusterId& cluster) { return ArrayOf(cluster.value()); };
-  options.serving = [this] { return Of().GetCapacity().status(); };
-  options.check_certificate = [this](const std::string& pem) {
+  options_.name = name_;
+  options_.view = [this](const ClusterId& cluster) { return ArrayOf(cluster.value()); };
+  options_.serving = [this] { return Of().GetCapacity().status(); };
+  options_.check_certificate = [this](const std::string& pem) {
     const absl::MutexLock lock(&mutex_);
     return pem == revoked_ ? absl::PermissionDeniedError("it is revoked") : absl::OkStatus();
   };
-  options.confirm = [this] {
+  options_.confirm = [this] {
     const absl::MutexLock lock(&mutex_);
     return serving_;
   };
-  options.waiting = waiting;
-  service_ = MakeArrayService(std::move(options));
+  options_.waiting = waiting;
+  SetIdentity(PoolIdentity{.lineage = "1f"});
+}
+
+void TestAgent::SetIdentity(const std::optional<PoolIdentity>& identity) {
+  Stop();
+  options_.identity = nullptr;
+  if (identity) options_.identity = [identity] { return *identity; };
+  service_ = MakeArrayService(options_);
   Start();
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/synchronization/mutex.h"
@@ -58,6 +59,8 @@ class TestAgent {
     const absl::MutexLock lock(&mutex_);
     serving_ = serving;
   }
+  // From a new start on, which copy of its pool it has; nothing: it is too old to say so.
+  void SetIdentity(const std::optional<PoolIdentity>& identity);
   // Serves the arrays of this one, as a gateway of the same array does.
   void ShareArrays(const TestAgent& other) {
     for (const char* cluster : {"c1", "c2"}) SetArray(cluster, other.ArrayOf(cluster));
@@ -84,6 +87,7 @@ class TestAgent {
   std::map<std::string, std::shared_ptr<FakeArray>> arrays_ ABSL_GUARDED_BY(mutex_);
   std::string revoked_ ABSL_GUARDED_BY(mutex_);
   absl::Status serving_ ABSL_GUARDED_BY(mutex_);
+  ArrayServiceOptions options_;
   std::unique_ptr<array::v1::ArrayService::Service> service_;
   std::unique_ptr<Service> wrapped_;  // null: the real service is served
   std::unique_ptr<grpc::Server> server_;

@@ -1,0 +1,33 @@
+#include "devices/array/remote/meant.h"
+
+#include "absl/strings/str_cat.h"
+#include "devices/array/remote/wire.h"
+
+namespace lunkeeper {
+namespace {
+
+// Empty: it has none of this name.
+std::string MetadataOf(const grpc::ServerContext& context, const char* key) {
+  const auto found = context.client_metadata().find(key);
+  return found == context.client_metadata().end() ? ""
+                                                  : std::string(found->second.data(), found->second.size());
+}
+
+}  // namespace
+
+absl::Status CheckArrayMeant(const grpc::ServerContext& context, const std::string& array) {
+  const std::string meant = MetadataOf(context, wire::kArrayKey);
+  if (meant == array) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("this is array ", array, ", and the call is for ",
+                                                    meant.empty() ? "no array" : meant,
+                                                    ": correct the array's name or address"));
+}
+
+absl::Status CheckCopyMeant(const grpc::ServerContext& context, const std::string& array,
+                            const PoolIdentity& served) {
+  const auto known = ReadPoolIdentity(MetadataOf(context, wire::kPoolKey));
+  if (!known || !CheckArrayMeant(context, array).ok()) return absl::OkStatus();
+  return CheckCopy(served, *known);
+}
+
+}  // namespace lunkeeper
