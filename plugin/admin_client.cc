@@ -34,6 +34,7 @@
 #include "plugin/support_bundle.h"
 #include "plugin/table.h"
 #include "plugin/top_command.h"
+#include "plugin/uninstall_check.h"
 
 namespace lunkeeper {
 namespace {
@@ -317,6 +318,7 @@ void AddAdminCommands(CLI::App* app, int* exit_code, const MakeClient& cluster) 
   AddTopCommand(app, exit_code, cluster);
   AddDoctorCommand(app, exit_code, cluster);
   AddSupportBundleCommand(app, exit_code, cluster);
+  AddUninstallCheckCommand(app, exit_code, cluster);
 }
 
 }  // namespace lunkeeper

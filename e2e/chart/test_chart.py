@@ -211,7 +211,7 @@ def test_every_option_exists(values):
         verb: subprocess.run(
             [LUNKEEPER, *verb.split(), "--help"], capture_output=True, text=True, timeout=20
         ).stdout
-        for verb in ("serve", "datapath", "pki renew", "array")
+        for verb in ("serve", "datapath", "pki renew", "array", "uninstall-check")
     }
     for things in (render(values(content)) for content in (ONE_ARRAY, LOCAL_ARRAY, EVERYTHING)):
         for container in sum((spec["containers"] for spec in every_pod(things).values()), []):
@@ -300,7 +300,10 @@ def test_nodes_have_no_right_in_kubernetes(values):
         if thing["kind"].endswith("RoleBinding")
         for subject in thing["subjects"]
     ]
-    assert sorted(bound) == ["storage-lunkeeper-controller"] * 3 + ["storage-lunkeeper-pki"]
+    assert sorted(bound) == ["storage-lunkeeper-controller"] * 3 + [
+        "storage-lunkeeper-pki",
+        "storage-lunkeeper-uninstall",
+    ]
     for name in ("storage-lunkeeper-node", "storage-lunkeeper-datapath"):
         spec = pods(things)[name]
         assert spec["serviceAccountName"] == "storage-lunkeeper-node"

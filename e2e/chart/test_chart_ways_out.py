@@ -131,7 +131,7 @@ def test_pods_go_where_they_are_told_to(values):
 def test_service_accounts_may_be_others(values):
     accounts = {
         which: {"serviceAccount": {"create": False, "name": f"own-{which}"}}
-        for which in ("controller", "node", "agent", "pki")
+        for which in ("controller", "node", "agent", "pki", "uninstall")
     }
     things = render(values({**LOCAL_ARRAY, **accounts}))
     assert not [thing for thing in things if thing["kind"] == "ServiceAccount"]
@@ -143,7 +143,7 @@ def test_service_accounts_may_be_others(values):
         if thing["kind"].endswith("RoleBinding")
         for subject in thing["subjects"]
     }
-    assert subjects == {"own-controller", "own-pki"}
+    assert subjects == {"own-controller", "own-pki", "own-uninstall"}
     asked = pods(things)["storage-lunkeeper-controller"]["containers"][0]["args"]
     assert "--coordinator-account=system:serviceaccount:lunkeeper:own-node" in asked
     annotated = render(values({**ONE_ARRAY, "node": {"serviceAccount": {"annotations": {"a": "b"}}}}))
@@ -273,7 +273,7 @@ def test_on_openshift_each_account_may_run_as_its_pods_want(values):
         f"storage-lunkeeper-{name}": "privileged"
         if f"storage-lunkeeper-{name}" in privileged
         else "nonroot-v2"
-        for name in ("controller", "node", "array", "pki")
+        for name in ("controller", "node", "array", "pki", "uninstall")
     }
     assert {spec["serviceAccountName"] for spec in every_pod(things).values()} == allowed.keys()
     assert pods(things)["storage-lunkeeper-array-local"]["securityContext"]["seLinuxOptions"] == {

@@ -37,7 +37,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* The name of a service account. Called with the root and which: controller, node, agent or pki. */}}
+{{/* The name of a service account. Called with the root and which: controller, node, agent, pki or uninstall. */}}
 {{- define "lunkeeper.account" -}}
 {{- $root := index . 0 }}{{ $which := index . 1 }}
 {{- $ends := dict "agent" "array" }}

@@ -1,0 +1,157 @@
+// One look lists three kinds, as a whole: PersistentVolumes, which say whose claims are of this driver; pods,
+// which use claims on nodes; and VolumeLocks, which say what nodes hold by the arrays. What is used by the
+// two last is used. Looks are repeated until nothing is used, or the time is over that a use needs to be seen
+// to have ended, or the API server has not answered for too long.
+#include "plugin/uninstall_check.h"
+
+#include <iostream>
+#include <map>
+#include <memory>
+#include <stop_token>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "fencing/failover/facts.h"
+#include "fencing/failover/volume_lock.h"
+#include "fencing/kube/call_pool.h"
+#include "plugin/admin_call.h"
+
+namespace lunkeeper {
+namespace {
+
+using kube::FieldAt;
+using kube::Json;
+using kube::TextAt;
+
+// An error names no more of them.
+constexpr size_t kMostNamed = 20;
+constexpr char kAllTheSame[] =
+    "To uninstall all the same, use `helm uninstall --no-hooks`, or set uninstall.refuseWhileUsed to false";
+
+// Each object is reduced as it arrives: a cluster may have 100,000 pods, and the Job little memory.
+template <class Each>
+absl::Status ForAll(kube::KubeClient& client, const kube::Resource& kind, absl::Time deadline,
+                    const Each& each) {
+  kube::PageRequest page;
+  do {
+    ASSIGN_OR_RETURN(const kube::PageEnd end, client.ListPage({kind}, page, each, {deadline}));
+    page.next = end.next;
+  } while (!page.next.empty());
+  return absl::OkStatus();
+}
+
+// The uses are collected here, by the volume's id and the node.
+class VolumeUsers {
+ public:
+  void AddVolume(const Json& object) {
+    const auto facts = fencing::ReadVolume(object);
+    if (!facts || facts->volume.empty()) return;
+    const std::string& id = facts->volume.value();
+    by_claim_[facts->claim] = id;
+    names_[id] = {TextAt(object, {"metadata", "name"}), facts->claim};
+  }
+  void AddPod(const Json& object) {
+    const auto facts = fencing::ReadPod(object);
+    if (!facts || facts->node.empty()) return;
+    for (const std::string& claim : facts->claims)
+      if (const auto volume = by_claim_.find(claim); volume != by_claim_.end())
+        UseAt(volume->second, facts->node.value())
+            .pods.push_back(absl::StrCat(TextAt(object, {"metadata", "namespace"}), "/",
+                                         TextAt(object, {"metadata", "name"})));
+  }
+  void AddLock(const Json& object) {
+    for (const Json& holder : FieldAt(object, {"status", "holders"}))
+      UseAt(TextAt(object, {"metadata", "name"}), TextAt(holder, {"node"}));
+  }
+  std::vector<VolumeInUse> TakeUses() {
+    std::vector<VolumeInUse> all;
+    for (auto& each : uses_) all.push_back(std::move(each.second));
+    return all;
+  }
+
+ private:
+  VolumeInUse& UseAt(const std::string& id, const std::string& node) {
+    VolumeInUse& use = uses_[{id, node}];
+    const auto name = names_.find(id);
+    use.volume = name == names_.end() ? id : name->second.first;
+    use.claim = name == names_.end() ? "" : name->second.second;
+    use.node = node;
+    return use;
+  }
+
+  std::map<std::string, std::string> by_claim_;
+  std::map<std::string, std::pair<std::string, std::string>> names_;  // PersistentVolume and claim, by id
+  std::map<std::pair<std::string, std::string>, VolumeInUse> uses_;
+};
+
+std::string DescribeUse(const VolumeInUse& use) {
+  return absl::StrCat(use.volume, use.claim.empty() ? "" : absl::StrCat(" (claim ", use.claim, ")"), " on ",
+                      use.node, use.pods.empty() ? "" : ", by pod " + absl::StrJoin(use.pods, ", "));
+}
+
+absl::Status RefuseUsed(const std::vector<VolumeInUse>& uses) {
+  std::vector<std::string> named;
+  for (const VolumeInUse& use : uses)
+    if (named.size() < kMostNamed) named.push_back(DescribeUse(use));
+  if (uses.size() > named.size()) named.push_back(absl::StrCat(uses.size() - named.size(), " more"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "volumes are used: ", absl::StrJoin(named, "; "),
+      ". Nothing was uninstalled: without Lunkeeper nobody could unmount them or move their pods. End these "
+      "pods, wait until `kubectl get volumelocks` shows none, and uninstall again. What an array that hangs "
+      "or "
+      "is gone for good still has on nodes ends by `lunkeeper remove-array NAME --force`. ",
+      kAllTheSame));
+}
+
+absl::Status SayUnknown(const absl::Status& status) {
+  return absl::Status(status.code(),
+                      absl::StrCat("whether volumes are used could not be found out: ", status.message(),
+                                   ". Nothing was uninstalled. ", kAllTheSame));
+}
+
+}  // namespace
+
+// The volumes first: they say whose the pods' claims are. Without failover there are no VolumeLocks.
+absl::StatusOr<std::vector<VolumeInUse>> FindUsedVolumes(kube::KubeClient& client, absl::Time deadline) {
+  VolumeUsers uses;
+  RETURN_IF_ERROR(ForAll(client, fencing::kPersistentVolumes, deadline,
+                         [&](const Json& object) { uses.AddVolume(object); }));
+  RETURN_IF_ERROR(ForAll(client, kube::kPods, deadline, [&](const Json& object) { uses.AddPod(object); }));
+  const absl::Status locks =
+      ForAll(client, fencing::kVolumeLocks, deadline, [&](const Json& object) { uses.AddLock(object); });
+  if (!locks.ok() && !absl::IsNotFound(locks)) return locks;
+  return uses.TakeUses();
+}
+
+absl::Status CheckUninstall(kube::KubeClient& client, const UninstallCheckTimes& times) {
+  const absl::Time settled = absl::Now() + times.settles, deadline = absl::Now() + times.timeout;
+  for (;;) {
+    const auto uses = FindUsedVolumes(client, deadline);
+    if (uses.ok() && uses->empty()) return absl::OkStatus();
+    if (uses.ok() && absl::Now() + times.every > settled) return RefuseUsed(*uses);
+    if (!uses.ok() && absl::Now() + times.every > deadline) return SayUnknown(uses.status());
+    kube::PauseFor(times.every, std::stop_token());
+  }
+}
+
+void AddUninstallCheckCommand(CLI::App* app, int* exit_code, const MakeClient& cluster) {
+  const auto seconds = std::make_shared<int>(60);
+  CLI::App* command = app->add_subcommand("uninstall-check",
+                                          "In the chart's Job: fail while volumes are used, and say by whom");
+  command
+      ->add_option("--timeout", *seconds, "Seconds after which to give up if the API server does not answer")
+      ->check(CLI::Range(1, 3600))
+      ->capture_default_str();
+  command->callback([=] {
+    const auto client = cluster();
+    const absl::Status checked =
+        client.ok() ? CheckUninstall(**client, {.timeout = absl::Seconds(*seconds)}) : client.status();
+    if (checked.ok()) std::cout << "no volume is used" << std::endl;
+    *exit_code = ExitCode(checked);
+  });
+}
+
+}  // namespace lunkeeper

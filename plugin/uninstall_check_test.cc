@@ -1,0 +1,151 @@
+// `lunkeeper uninstall-check` against an API server in memory.
+
+#include "plugin/uninstall_check.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <future>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "base/driver.h"
+#include "fencing/failover/testing/fake_api.h"
+
+namespace lunkeeper {
+namespace {
+
+using Catch::Contains;
+using kube::Json;
+
+constexpr char kLocksPath[] = "/apis/lunkeeper.io/v1alpha1/volumelocks";
+constexpr char kVolume[] = "rack1-v0000000000000001";
+const UninstallCheckTimes kQuick{.settles = absl::Milliseconds(50), .every = absl::Milliseconds(10)};
+// Only a change ends it, or the test fails by its own deadline.
+const UninstallCheckTimes kPatient{.settles = absl::Seconds(60), .every = absl::Milliseconds(10)};
+
+// A cluster with a bound volume of ours, that nobody uses, and one of another driver, that a pod uses.
+struct UninstalledCluster {
+  UninstalledCluster() {
+    AddVolume("pvc-1", kDriverName, kVolume, "data-db-0");
+    AddVolume("pvc-2", "other.example", "x", "scratch");
+    AddPod("web-0", "scratch", "n1");
+  }
+  void AddVolume(const std::string& name, const std::string& driver, const std::string& handle,
+                 const std::string& claim) {
+    api.Put("/api/v1/persistentvolumes/" + name, {{"spec",
+                                                   {{"csi", {{"driver", driver}, {"volumeHandle", handle}}},
+                                                    {"claimRef", {{"namespace", "db"}, {"name", claim}}}}},
+                                                  {"status", {{"phase", "Bound"}}}});
+  }
+  // An empty node: it has none yet.
+  void AddPod(const std::string& name, const std::string& claim, const std::string& node,
+              const std::string& phase = "Running") {
+    Json pod = {{"spec", {{"volumes", {{{"persistentVolumeClaim", {{"claimName", claim}}}}}}}},
+                {"status", {{"phase", phase}}}};
+    if (!node.empty()) pod["spec"]["nodeName"] = node;
+    api.Put("/api/v1/namespaces/db/pods/" + name, pod);
+  }
+  void AddLock(const std::string& handle, const std::string& node) {
+    api.Put(absl::StrCat(kLocksPath, "/", handle), {{"status", {{"holders", {{{"node", node}}}}}}});
+  }
+  absl::Status Check(const UninstallCheckTimes& times = kQuick) { return CheckUninstall(*client, times); }
+  std::string Refusal() {
+    const absl::Status checked = Check();
+    CHECK(absl::IsFailedPrecondition(checked));
+    return std::string(checked.message());
+  }
+
+  std::atomic<int> lists = 0;  // of VolumeLocks, each the end of a look
+  std::atomic<int> refused = 0;
+  std::atomic<bool> forbids = false;
+  fencing::FakeApi api{[](const std::string&) {},
+                       [this](kube::Exchange& exchange) {
+                         lists += exchange.path == kLocksPath ? 1 : 0;
+                         if (!forbids) return false;
+                         exchange.Refuse(403, "Forbidden", "may not list this");
+                         ++refused;
+                         return true;
+                       }};
+  std::unique_ptr<kube::KubeClient> client = api.Client();
+};
+
+}  // namespace
+
+TEST_CASE("an uninstall goes on when no volume of ours is used") {
+  UninstalledCluster cluster;
+  CHECK(cluster.Check() == absl::OkStatus());
+  // Their volumes are unmounted, or were never mounted.
+  cluster.AddPod("done", "data-db-0", "n1", "Succeeded");
+  cluster.AddPod("waiting", "data-db-0", "");
+  CHECK(cluster.Check() == absl::OkStatus());
+}
+
+TEST_CASE("an uninstall is refused while a pod uses a volume, and says which and what to do") {
+  UninstalledCluster cluster;
+  cluster.AddPod("db-0", "data-db-0", "n1");
+  CHECK_THAT(cluster.Refusal(), Contains("pvc-1 (claim db/data-db-0) on n1, by pod db/db-0") &&
+                                    Contains("Nothing was uninstalled") && Contains("--no-hooks") &&
+                                    Contains("remove-array") && !Contains("pvc-2"));
+}
+
+TEST_CASE("an uninstall is refused while a node holds a volume that no pod uses") {
+  UninstalledCluster cluster;
+  cluster.AddLock(kVolume, "n2");
+  cluster.AddLock("rack1-v0000000000000002", "n3");  // without a PersistentVolume
+  CHECK_THAT(cluster.Refusal(),
+             Contains("pvc-1 (claim db/data-db-0) on n2;") && Contains("rack1-v0000000000000002 on n3."));
+}
+
+TEST_CASE("of many used volumes the first are named and the others counted") {
+  UninstalledCluster cluster;
+  for (int i = 10; i < 35; ++i) cluster.AddLock(absl::StrCat("rack1-v00000000000000", i), "n1");
+  CHECK_THAT(cluster.Refusal(), Contains("rack1-v0000000000000029") && Contains("; 5 more.") &&
+                                    !Contains("rack1-v0000000000000030"));
+}
+
+TEST_CASE("what ends while the check looks holds up no uninstall") {
+  UninstalledCluster cluster;
+  cluster.AddLock(kVolume, "n1");
+  auto checked = std::async(std::launch::async, [&] { return cluster.Check(kPatient); });
+  while (cluster.lists < 2) std::this_thread::yield();
+  cluster.api.Remove(absl::StrCat(kLocksPath, "/", kVolume));
+  CHECK(checked.get() == absl::OkStatus());
+}
+
+TEST_CASE("without failover there are no VolumeLocks, and pods alone count") {
+  UninstalledCluster cluster;
+  cluster.api.Forget(kLocksPath);
+  CHECK(cluster.Check() == absl::OkStatus());
+  cluster.AddPod("db-0", "data-db-0", "n1");
+  CHECK_THAT(cluster.Refusal(), Contains("by pod db/db-0"));
+}
+
+TEST_CASE("a check that cannot find out gives up in time, and says how to go on") {
+  UninstalledCluster cluster;
+  cluster.forbids = true;
+  const absl::Status checked =
+      cluster.Check({.timeout = absl::Milliseconds(100), .every = absl::Milliseconds(10)});
+  CHECK(absl::IsPermissionDenied(checked));
+  CHECK_THAT(std::string(checked.message()),
+             Contains("could not be found out") && Contains("may not list this") && Contains("--no-hooks"));
+}
+
+TEST_CASE("rights that come late hold up no uninstall") {
+  UninstalledCluster cluster;
+  cluster.forbids = true;
+  auto checked = std::async(std::launch::async, [&] { return cluster.Check(kPatient); });
+  while (cluster.refused == 0) std::this_thread::yield();
+  cluster.forbids = false;
+  CHECK(checked.get() == absl::OkStatus());
+}
+
+TEST_CASE("the command's exit code tells the Job") {
+  UninstalledCluster cluster;
+  CLI::App app;
+  int exit_code = -1;
+  AddUninstallCheckCommand(&app, &exit_code, [&] { return cluster.api.Client(); });
+  app.parse("uninstall-check");
+  CHECK(exit_code == 0);
+}
+
+}  // namespace lunkeeper
