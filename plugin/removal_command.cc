@@ -33,11 +33,20 @@ std::string DescribePlace(const Place& place) {
   return absl::StrCat("volume ", place.first, " on node ", place.second);
 }
 
-// The devices on nodes whose heartbeats arrive, or on silent ones.
-std::set<Place> DevicesIn(const ArrayUses& uses, bool silent) {
+// What nodes whose heartbeats arrive have attached.
+std::set<Place> AttachedPlaces(const ArrayUses& uses) {
   std::set<Place> places;
   for (const VolumeUse& use : uses.uses())
-    if (use.has_device() && use.node_is_silent() == silent) places.emplace(use.volume(), use.node());
+    if (use.has_device() && !use.node_is_silent()) places.emplace(use.volume(), use.node());
+  return places;
+}
+
+// What silent nodes may have, whatever is known of their devices: a controller that has just started knows
+// none.
+std::set<Place> SilentPlaces(const ArrayUses& uses) {
+  std::set<Place> places;
+  for (const VolumeUse& use : uses.uses())
+    if (use.node_is_silent()) places.emplace(use.volume(), use.node());
   return places;
 }
 
@@ -48,16 +57,16 @@ absl::StatusOr<ArrayUses> ListUses(const RemovalCommand& command) {
                                                                request);
 }
 
-// Until nothing is left on nodes whose heartbeats arrive. Returns the remaining devices, on silent ones.
+// Until nothing is left on nodes whose heartbeats arrive. Returns what silent ones may have.
 absl::StatusOr<std::set<Place>> FollowRemoval(const RemovalCommand& command) {
   const absl::Time deadline = absl::Now() + absl::Seconds(command.target.timeout_seconds);
   std::set<Place> before;
   for (;;) {
     ASSIGN_OR_RETURN(const ArrayUses uses, ListUses(command));
-    const std::set<Place> left = DevicesIn(uses, /*silent=*/false);
+    const std::set<Place> left = AttachedPlaces(uses);
     for (const Place& place : before)
       if (!left.contains(place)) std::cout << DescribePlace(place) << ": detached" << std::endl;
-    if (left.empty()) return DevicesIn(uses, /*silent=*/true);
+    if (left.empty()) return SilentPlaces(uses);
     if (absl::Now() + kFollowEvery >= deadline)
       return absl::DeadlineExceededError(absl::StrCat(
           "array ", command.array, " is removed, and its I/O has ended, but not everything is detached yet: ",

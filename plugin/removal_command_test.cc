@@ -47,6 +47,20 @@ TEST_CASE("a removal is followed until no node whose heartbeats arrive has anyth
   CHECK(asked == 3);
 }
 
+// After a controller's start, say: what it last had is not known, only that an array granted it something.
+TEST_CASE("a silent node of which no device is known is named, too") {
+  Shell shell([](Backends& backends) {
+    backends.array_removal.remove = [](const std::string&, bool) {
+      return std::vector{UseOn("n1", false, true)};
+    };
+    backends.array_removal.list_uses = [](const std::string&) {
+      return std::vector{UseOn("n1", false, true), UseOn("n2", false, false)};
+    };
+  });
+  CHECK_THAT(shell.Run({"remove-array", "a1", "--force"}),
+             Catch::Contains("on node n1: the node is silent") && !Catch::Contains("n2"));
+}
+
 TEST_CASE("a removal that nodes do not finish in time says what is left, and that it stands") {
   Shell shell([](Backends& backends) {
     backends.array_removal.remove = [](const std::string&, bool) {
