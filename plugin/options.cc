@@ -28,19 +28,6 @@ namespace {
 // A check as CLI11 wants it: returns what is wrong, or an empty text.
 using Check = std::function<std::string(const std::string&)>;
 
-// Names that become part of an iSCSI target's name (RFC 3720, section 3.2.6: no upper case), of a file and of
-// a metric's label.
-Check PlainName(size_t longest) {
-  return [longest](const std::string& value) -> std::string {
-    const bool plain = std::all_of(value.begin(), value.end(), [](char c) {
-      return absl::ascii_islower(static_cast<unsigned char>(c)) ||
-             absl::ascii_isdigit(static_cast<unsigned char>(c)) || c == '-';
-    });
-    if (plain && !value.empty() && value.size() <= longest) return "";
-    return absl::StrCat("\"", value, "\": want 1 to ", longest, " of a-z, 0-9 and -");
-  };
-}
-
 std::string IsAddress(const std::string& value) {
   return ParseHostPort(value) ? "" : absl::StrCat("\"", value, "\": want address:port");
 }
@@ -125,16 +112,7 @@ void AddPoolOptions(CLI::App* command, ServeOptions* options) {
           "as many as the host has processors, 1 to 4")
       ->check(CLI::Range(0, 16))
       ->capture_default_str();
-  command
-      ->add_option("--overcommit", options->overcommit,
-                   "How many times the pool's size volumes and snapshots may have together; 0: no limit")
-      ->check(CLI::Range(0.0, 1000.0))
-      ->capture_default_str();
-  command
-      ->add_option("--keep-free", options->keep_free_percent,
-                   "Percent of the pool that new volumes, growth and snapshots leave free")
-      ->check(CLI::Range(0, 90))
-      ->capture_default_str();
+  AddLimitOptions(command, &options->limits);
   command
       ->add_option("--drain-seconds", options->drain_seconds,
                    "How long a release or a fence waits for a node's commands to end")

@@ -10,6 +10,7 @@
 #include "base/driver.h"
 #include "base/tls.h"
 #include "devices/array/tgt/ceph_options.h"
+#include "devices/array/tgt/pool_room.h"
 #include "fencing/core/settings.h"
 
 namespace CLI {
@@ -66,8 +67,7 @@ struct ServeOptions {
   std::vector<std::string> peer_portals;  // of the array's other hosts
   int tgt_control_port = 1;
   int tgtds = 1;
-  double overcommit = 0;  // 0: no limit
-  int keep_free_percent = 0;
+  PoolLimits limits;
   int tgtd_io_threads = 0;  // 0: by the host's processors
   int drain_seconds = 30;
 

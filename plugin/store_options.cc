@@ -1,7 +1,11 @@
 #include "plugin/store_options.h"
 
 #include <string>
+#include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "plugin/option_checks.h"
 
 namespace lunkeeper {
@@ -11,6 +15,32 @@ namespace {
 std::string IsStore(const std::string& value) {
   const bool rbd = value.starts_with("rbd:") && value != "rbd:" && value.find_first_of(",;/@") > value.size();
   return rbd || value == "files" ? "" : value + ": want files or rbd:POOL";
+}
+
+// CLUSTER=SIZE or SIZE. Empty: it is in `quotas`; else what is wrong.
+std::string SetQuota(const std::string& text, ClusterQuotas* quotas) {
+  const size_t equals = text.find('=');
+  const std::string cluster = text.substr(0, equals == std::string::npos ? 0 : equals);
+  std::string size = text.substr(equals == std::string::npos ? 0 : equals + 1);
+  // Also as it is read: a text without a number throws nothing by itself.
+  if (size.empty() || !absl::ascii_isdigit(static_cast<unsigned char>(size.front())))
+    return absl::StrCat("\"", size, "\": want a size, such as 500GiB");
+  const std::string wrong = CLI::AsSizeValue(/*kb_is_1000=*/false)(size);
+  uint64_t bytes = 0;
+  if (!wrong.empty() || !absl::SimpleAtoi(size, &bytes)) return absl::StrCat(text, ": ", wrong);
+  if (equals == std::string::npos) {
+    quotas->others = bytes;
+    return "";
+  }
+  if (std::string name = PlainName(63)(cluster); !name.empty()) return name;
+  quotas->named[ClusterId(cluster)] = bytes;
+  return "";
+}
+
+void SetQuotas(const std::vector<std::string>& texts, ClusterQuotas* quotas) {
+  for (const std::string& text : texts)
+    if (const std::string wrong = SetQuota(text, quotas); !wrong.empty())
+      throw CLI::ValidationError("--quota", wrong);
 }
 
 }  // namespace
@@ -29,6 +59,25 @@ void AddStoreOptions(CLI::App* command, CephOptions* ceph) {
       ->capture_default_str();
   command->add_option("--ceph-user", ceph->user, "With rbd: the user, without `client.`")
       ->capture_default_str();
+}
+
+void AddLimitOptions(CLI::App* command, PoolLimits* limits) {
+  command
+      ->add_option("--overcommit", limits->overcommit,
+                   "How many times the pool's size volumes and snapshots may have together; 0: no limit")
+      ->check(CLI::Range(0.0, 1000.0))
+      ->capture_default_str();
+  command
+      ->add_option("--keep-free", limits->keep_free_percent,
+                   "Percent of the pool that new volumes, growth and snapshots leave free")
+      ->check(CLI::Range(0, 90))
+      ->capture_default_str();
+  command
+      ->add_option_function<std::vector<std::string>>(
+          "--quota", [limits](const std::vector<std::string>& texts) { SetQuotas(texts, &limits->quotas); },
+          "CLUSTER=SIZE, such as prod=2TiB: how large the volumes and snapshots of that cluster may be "
+          "together; or SIZE, for each cluster that is not named. May be repeated; 0: no limit")
+      ->allow_extra_args(false);
 }
 
 }  // namespace lunkeeper

@@ -32,5 +32,26 @@ TEST_CASE("the path of Ceph's conf depends on no folder that a process starts in
   }
 }
 
+ClusterQuotas ParseQuotas(const std::string& options) {
+  CLI::App app;
+  PoolLimits limits;
+  AddLimitOptions(&app, &limits);
+  app.parse(options);
+  return limits.quotas;
+}
+
+TEST_CASE("a quota is of a cluster, or of all that are not named") {
+  CHECK(ParseQuotas("").Of(ClusterId("prod")) == 0);
+  const ClusterQuotas quotas = ParseQuotas("--quota=prod=2TiB --quota=5G --quota=lab=0");
+  CHECK(quotas.Of(ClusterId("prod")) == uint64_t{2} << 40);
+  CHECK(quotas.Of(ClusterId("other")) == uint64_t{5} << 30);
+  CHECK(quotas.Of(ClusterId("lab")) == 0);
+  for (const std::string wrong :
+       {"prod=", "=5G", "Prod=5G", "prod", "prod=-1", "prod=5X", "5G=prod", "prod=99E", "prod=1=2"}) {
+    INFO(wrong);
+    CHECK_THROWS_AS(ParseQuotas("--quota=" + wrong), CLI::ParseError);
+  }
+}
+
 }  // namespace
 }  // namespace lunkeeper

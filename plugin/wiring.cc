@@ -142,7 +142,15 @@ void ReportPool(TgtArray& pool, const std::string& name, Metrics& metrics) {
   };
   set("lunkeeper_pool_size_bytes", "Size of the pool's file system", use->total_bytes);
   set("lunkeeper_pool_used_bytes", "What of it is used or reserved", use->used_bytes);
-  set("lunkeeper_pool_promised_bytes", "Sizes of all volumes and snapshots together", use->promised_bytes);
+  uint64_t promised = 0;
+  Metrics::Series by_cluster;
+  for (const auto& [cluster, bytes] : use->promised_bytes) {
+    promised += bytes;
+    by_cluster[{{"array", name}, {"cluster", cluster.value()}}] = static_cast<double>(bytes);
+  }
+  set("lunkeeper_pool_promised_bytes", "Sizes of all volumes and snapshots together", promised);
+  metrics.SetGauge("lunkeeper_cluster_promised_bytes",
+                   "Sizes of this cluster's volumes and snapshots together", by_cluster);
 }
 
 void ReportGrants(TgtArray& pool, const std::string& name, Metrics& metrics) {
@@ -180,7 +188,7 @@ absl::StatusOr<std::shared_ptr<TgtArray>> OpenPool(const ServeOptions& options, 
   for (const std::string& portal : options.portals)  // each once
     if (std::ranges::find(array.portals, portal) == array.portals.end()) array.portals.push_back(portal);
   array.peer_portals = options.peer_portals;
-  array.limits = {.overcommit = options.overcommit, .keep_free_percent = options.keep_free_percent};
+  array.limits = options.limits;
   array.control_port = options.tgt_control_port;
   array.tgtd_io_threads = options.tgtd_io_threads;
   array.tgtds = options.tgtds;

@@ -268,7 +268,7 @@ TEST_CASE("no more is promised than the limit says") {
   REQUIRE(first.status() == absl::OkStatus());
   CHECK(absl::IsResourceExhausted(volumes.CreateVolume(Spec("second", 180)).status()));
   REQUIRE(volumes.CreateVolume(Spec("second", 60)).ok());
-  CHECK(pool.fixture.array->MeasureUse()->promised_bytes == 160 << 20);
+  CHECK(pool.fixture.array->MeasureUse()->promised_bytes.at(ClusterId("c1")) == 160 << 20);
   CHECK(pool.fixture.array->MeasureUse()->total_bytes > 100 << 20);
   CHECK(absl::IsResourceExhausted(volumes.CreateSnapshot("s", first->id).status()));
   CHECK(absl::IsResourceExhausted(volumes.ExpandVolume(first->id, 250 << 20).status()));

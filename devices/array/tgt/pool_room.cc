@@ -12,18 +12,43 @@ namespace {
 // Left free in any case, for the catalogue and for thin volumes that are in use.
 constexpr uint64_t kMargin = 16 * kMiB;
 
+uint64_t SumOf(const std::map<ClusterId, uint64_t>& promised) {
+  uint64_t sum = 0;
+  for (const auto& [cluster, bytes] : promised) sum += bytes;
+  return sum;
+}
+
 }  // namespace
 
-absl::Status PoolRoom::CheckRoom(const std::string& what, uint64_t promised, uint64_t taken) const {
+absl::StatusOr<PoolRoom::Reservation> PoolRoom::Reserve(const ClusterId& cluster, const std::string& what,
+                                                        uint64_t promised, uint64_t taken) {
   ASSIGN_OR_RETURN(const PoolCapacity capacity, images_.MeasureCapacity());
   RETURN_IF_ERROR(CheckFree(what, taken, capacity));
-  if (limits_.overcommit == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const uint64_t before, catalogue_.volumes().SumSizes());
+  const absl::MutexLock lock(&mu_);
+  RETURN_IF_ERROR(CheckPromise(cluster, what, promised, capacity));
+  reserved_[cluster] += promised;
+  return Reservation(nullptr, [this, cluster, promised](void*) {
+    const absl::MutexLock release(&mu_);
+    reserved_[cluster] -= promised;
+  });
+}
+
+absl::Status PoolRoom::CheckPromise(const ClusterId& cluster, const std::string& what, uint64_t promised,
+                                    const PoolCapacity& capacity) const {
+  const uint64_t quota = limits_.quotas.Of(cluster);
+  if (limits_.overcommit == 0 && quota == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(auto before, SumPromised());
+  if (const uint64_t has = before[cluster]; quota != 0 && (promised > quota || has > quota - promised))
+    return absl::ResourceExhaustedError(absl::StrCat(
+        what, ": cluster ", cluster.value(), " may be promised ", quota, " bytes; ", has, " are, and ",
+        promised, " are asked for; delete volumes or snapshots, or raise its --quota"));
   const double most = limits_.overcommit * static_cast<double>(capacity.total_bytes);
-  if (static_cast<double>(before) + static_cast<double>(promised) <= most) return absl::OkStatus();
+  const uint64_t all = SumOf(before);
+  if (limits_.overcommit == 0 || static_cast<double>(all) + static_cast<double>(promised) <= most)
+    return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat(what, ": the pool has ", capacity.total_bytes, " bytes, of which ", limits_.overcommit,
-                   " times as many may be promised; ", before, " are, and ", promised,
+                   " times as many may be promised; ", all, " are, and ", promised,
                    " are asked for; delete volumes or snapshots, grow the pool or raise --overcommit"));
 }
 
@@ -36,19 +61,30 @@ absl::Status PoolRoom::CheckFree(const std::string& what, uint64_t taken,
       " are kept free; delete volumes or snapshots, or grow the pool"));
 }
 
+absl::StatusOr<std::map<ClusterId, uint64_t>> PoolRoom::SumPromised() const {
+  ASSIGN_OR_RETURN(auto promised, catalogue_.volumes().SumSizes());
+  for (const auto& [cluster, bytes] : reserved_) promised[cluster] += bytes;
+  return promised;
+}
+
 uint64_t PoolRoom::KeptFree(const PoolCapacity& capacity) const {
   return std::max<uint64_t>(kMargin,
                             capacity.total_bytes / 100 * static_cast<uint64_t>(limits_.keep_free_percent));
 }
 
-absl::StatusOr<PoolCapacity> PoolRoom::MeasureCapacity() const {
+absl::StatusOr<PoolCapacity> PoolRoom::MeasureCapacity(const ClusterId& cluster) const {
   ASSIGN_OR_RETURN(PoolCapacity capacity, images_.MeasureCapacity());
   capacity.creatable_bytes =
       capacity.available_bytes - std::min(KeptFree(capacity), capacity.available_bytes);
+  const uint64_t quota = limits_.quotas.Of(cluster);
+  if (limits_.overcommit == 0 && quota == 0) return capacity;
+  const absl::MutexLock lock(&mu_);
+  ASSIGN_OR_RETURN(auto promised, SumPromised());
+  if (quota != 0)
+    capacity.creatable_bytes = std::min(capacity.creatable_bytes, quota - std::min(quota, promised[cluster]));
   if (limits_.overcommit == 0) return capacity;
-  ASSIGN_OR_RETURN(const uint64_t promised, catalogue_.volumes().SumSizes());
   const double most = limits_.overcommit * static_cast<double>(capacity.total_bytes);
-  const double left = std::max(0.0, most - static_cast<double>(promised));
+  const double left = std::max(0.0, most - static_cast<double>(SumOf(promised)));
   if (left < static_cast<double>(capacity.creatable_bytes))
     capacity.creatable_bytes = static_cast<uint64_t>(left);
   return capacity;
@@ -56,7 +92,7 @@ absl::StatusOr<PoolCapacity> PoolRoom::MeasureCapacity() const {
 
 absl::StatusOr<PoolUse> PoolRoom::MeasureUse() const {
   ASSIGN_OR_RETURN(const PoolCapacity capacity, images_.MeasureCapacity());
-  ASSIGN_OR_RETURN(const uint64_t promised, catalogue_.volumes().SumSizes());
+  ASSIGN_OR_RETURN(const auto promised, catalogue_.volumes().SumSizes());
   return PoolUse{.total_bytes = capacity.total_bytes,
                  .used_bytes = capacity.total_bytes - capacity.available_bytes,
                  .promised_bytes = promised};

@@ -63,7 +63,7 @@ absl::StatusOr<SnapshotGroup> TgtGroups::MakeGroup(const std::string& name,
   ASSIGN_OR_RETURN(const auto locks, LockVolumes(sources));
   ASSIGN_OR_RETURN(const std::vector<VolumeRow> rows, FindSources(sources));
   if (!parts_.images.can_clone()) return NoReflinks(name);
-  RETURN_IF_ERROR(CheckGroupRoom(name, rows));
+  ASSIGN_OR_RETURN(const auto room, ReserveRoom(name, rows));
   SnapshotGroup group = DescribeGroup(name, rows);
   ASSIGN_OR_RETURN(const auto clones, parts_.images.MakeClones(DescribeClones(group, rows)));
   FAIL_POINT("array.group.files_made");
@@ -98,7 +98,8 @@ absl::StatusOr<std::vector<VolumeRow>> TgtGroups::FindSources(const std::vector<
   return rows;
 }
 
-absl::Status TgtGroups::CheckGroupRoom(const std::string& name, const std::vector<VolumeRow>& sources) {
+absl::StatusOr<PoolRoom::Reservation> TgtGroups::ReserveRoom(const std::string& name,
+                                                             const std::vector<VolumeRow>& sources) {
   uint64_t promised = 0, taken = 0;
   for (const VolumeRow& row : sources) {
     promised += row.volume.spec.size_bytes;
@@ -107,7 +108,7 @@ absl::Status TgtGroups::CheckGroupRoom(const std::string& name, const std::vecto
                      parts_.images.MeasureImage(parts_.images.VolumePath(row.volume.id)));
     taken += copied;
   }
-  return parts_.room.CheckRoom(absl::StrCat("snapshot group ", name), promised, taken);
+  return parts_.room.Reserve(cluster_, absl::StrCat("snapshot group ", name), promised, taken);
 }
 
 SnapshotGroup TgtGroups::DescribeGroup(const std::string& name, const std::vector<VolumeRow>& sources) const {

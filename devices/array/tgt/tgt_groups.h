@@ -26,7 +26,8 @@ class TgtGroups final : public SnapshotGroups {
   // Nobody grows or deletes these volumes while the locks are held.
   absl::StatusOr<std::vector<KeyedLock::Guard>> LockVolumes(const std::vector<VolumeId>& sources);
   absl::StatusOr<std::vector<VolumeRow>> FindSources(const std::vector<VolumeId>& sources);
-  absl::Status CheckGroupRoom(const std::string& name, const std::vector<VolumeRow>& sources);
+  absl::StatusOr<PoolRoom::Reservation> ReserveRoom(const std::string& name,
+                                                    const std::vector<VolumeRow>& sources);
   // The group's row, and what its files are cloned from.
   SnapshotGroup DescribeGroup(const std::string& name, const std::vector<VolumeRow>& sources) const;
   std::vector<PoolClone> DescribeClones(const SnapshotGroup& group,

@@ -110,8 +110,9 @@ absl::StatusOr<VolumeRow> TgtVolumes::MakeVolume(const VolumeSpec& spec, uint64_
   ASSIGN_OR_RETURN(const Source source, FindSource(spec));
   const bool own_space = source.thick || IsThick(spec.provisioning);
   ASSIGN_OR_RETURN(const uint64_t copied, MeasureCopy(source.path, own_space));
-  RETURN_IF_ERROR(parts_.room.CheckRoom(absl::StrCat("volume ", spec.name), asked_size_bytes,
-                                        IsThick(spec.provisioning) ? asked_size_bytes : copied));
+  ASSIGN_OR_RETURN(const auto room,
+                   parts_.room.Reserve(cluster_, absl::StrCat("volume ", spec.name), asked_size_bytes,
+                                       IsThick(spec.provisioning) ? asked_size_bytes : copied));
   VolumeRow row;
   row.cluster = cluster_;
   row.asked_size_bytes = asked_size_bytes;
@@ -226,8 +227,10 @@ absl::StatusOr<Volume> TgtVolumes::ExpandVolume(const VolumeId& id, uint64_t siz
   RETURN_IF_ERROR(CheckSize(id.value(), size, provisioning, capacity));
   // Not the difference of the sizes: a growth that was cut short has its space already, and is repeated.
   ASSIGN_OR_RETURN(const uint64_t has, parts_.images.MeasureImage(parts_.images.VolumePath(id)));
-  RETURN_IF_ERROR(parts_.room.CheckRoom(absl::StrCat("volume ", id.value()), size - volume.spec.size_bytes,
-                                        IsThick(provisioning) && size > has ? size - has : 0));
+  ASSIGN_OR_RETURN(
+      const auto room,
+      parts_.room.Reserve(cluster_, absl::StrCat("volume ", id.value()), size - volume.spec.size_bytes,
+                          IsThick(provisioning) && size > has ? size - has : 0));
   RETURN_IF_ERROR(GrowVolume(volume, size));
   parts_.RememberSequence();
   volume.spec.size_bytes = size;
@@ -327,7 +330,8 @@ absl::StatusOr<Snapshot> TgtVolumes::MakeSnapshot(const std::string& name, const
   // A write to what is shared takes new space, and a thick volume has been promised that it needs none.
   const bool own_space = IsThick(volume.spec.provisioning);
   ASSIGN_OR_RETURN(const uint64_t copied, MeasureCopy(parts_.images.VolumePath(volume.id), own_space));
-  RETURN_IF_ERROR(parts_.room.CheckRoom(absl::StrCat("snapshot ", name), size_bytes, copied));
+  ASSIGN_OR_RETURN(const auto room,
+                   parts_.room.Reserve(cluster_, absl::StrCat("snapshot ", name), size_bytes, copied));
   SnapshotRow row;
   row.cluster = cluster_;
   row.snapshot = {.id = SnapshotId(absl::StrCat(parts_.options.name, "-s", RandomHexDigits())),
@@ -387,7 +391,7 @@ absl::StatusOr<Page<Snapshot>> TgtVolumes::ListSnapshots(const VolumeId& source,
 
 absl::StatusOr<PoolCapacity> TgtVolumes::GetCapacity() {
   RETURN_IF_ERROR(parts_.check_serving());
-  return parts_.room.MeasureCapacity();
+  return parts_.room.MeasureCapacity(cluster_);
 }
 
 }  // namespace lunkeeper

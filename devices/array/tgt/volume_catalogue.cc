@@ -183,12 +183,13 @@ absl::StatusOr<std::vector<VolumeRow>> VolumeCatalogue::ListAllVolumes() {
   return ReadVolumes("SELECT " VOLUME_COLUMNS " FROM volumes", {});
 }
 
-// What the pool has promised, to all clusters together.
-absl::StatusOr<uint64_t> VolumeCatalogue::SumSizes() {
-  uint64_t sum = 0;
-  RETURN_IF_ERROR(file_.ReadRows("SELECT size FROM volumes UNION ALL SELECT size FROM snapshots", {},
-                                 [&](const SqlRow& row) { sum += static_cast<uint64_t>(row.Integer(0)); }));
-  return sum;
+// What the pool has promised.
+absl::StatusOr<std::map<ClusterId, uint64_t>> VolumeCatalogue::SumSizes() {
+  std::map<ClusterId, uint64_t> sums;
+  RETURN_IF_ERROR(file_.ReadRows(
+      "SELECT cluster, size FROM volumes UNION ALL SELECT cluster, size FROM snapshots", {},
+      [&](const SqlRow& row) { sums[ClusterId(row.Text(0))] += static_cast<uint64_t>(row.Integer(1)); }));
+  return sums;
 }
 
 // Read and written in one change: of two calls at once, each keeps what the other changes.

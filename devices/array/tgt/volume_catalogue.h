@@ -3,6 +3,7 @@
 // says.
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,8 +44,8 @@ class VolumeCatalogue {
   absl::StatusOr<std::vector<VolumeRow>> ListGrantedVolumes(const ClusterId& cluster, const NodeId& node);
   // Of all clusters.
   absl::StatusOr<std::vector<VolumeRow>> ListAllVolumes();
-  // Of all volumes and snapshots.
-  absl::StatusOr<uint64_t> SumSizes();
+  // Of all volumes and snapshots of each cluster that has any.
+  absl::StatusOr<std::map<ClusterId, uint64_t>> SumSizes();
   // All of the change, or nothing. FAILED_PRECONDITION: another durability or digests, and it is granted.
   absl::Status ModifyVolume(const ClusterId& cluster, const VolumeId& id, const VolumeChange& change);
   absl::Status SetVolumeSize(const VolumeId& id, uint64_t size_bytes);

@@ -1,0 +1,90 @@
+// What one cluster may be promised of an array, however it asks, and what the others have of that.
+
+#include <catch2/catch.hpp>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/units.h"
+#include "devices/array/tgt/testing/array_fixture.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+constexpr uint64_t kQuota = 100 * kMiB;
+
+// `c1` has a quota, and all others have none.
+struct QuotaFixture {
+  QuotaFixture() { Open(kQuota); }
+  void Open(uint64_t quota) {
+    array.reset();
+    fixture.Close();
+    fixture.options.limits.quotas.named[ClusterId("c1")] = quota;
+    REQUIRE(fixture.Open() == absl::OkStatus());
+    array = fixture.Cluster();
+  }
+  VolumeStore& volumes() const { return array->volumes(); }
+  uint64_t Promised() const { return fixture.array->MeasureUse()->promised_bytes.at(ClusterId("c1")); }
+
+  TempDir directory;
+  LoopMount mount{directory.path(), "340M"};
+  ArrayFixture fixture{mount.path() + "/pool"};
+  std::unique_ptr<Array> array;
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(QuotaFixture, "a cluster is promised its quota and no more, in whatever way it asks") {
+  const auto volume = volumes().CreateVolume(Spec("v", 40));
+  REQUIRE(volume.ok());
+  const absl::Status refused = volumes().CreateVolume(Spec("w", 61)).status();
+  CHECK(absl::IsResourceExhausted(refused));
+  CHECK_THAT(std::string(refused.message()), Catch::Contains("cluster c1") && Catch::Contains("--quota"));
+  CHECK(absl::IsResourceExhausted(volumes().ExpandVolume(volume->id, 101 * kMiB).status()));
+  VolumeSpec clone = Spec("clone", 61);
+  clone.source_volume = volume->id;
+  CHECK(absl::IsResourceExhausted(volumes().CreateVolume(clone).status()));
+  REQUIRE(volumes().CreateSnapshot("s", volume->id).ok());  // 80
+  CHECK(absl::IsResourceExhausted(volumes().CreateSnapshot("t", volume->id).status()));
+  CHECK(absl::IsResourceExhausted(array->groups().CreateGroup("g", {volume->id}).status()));
+  CHECK(volumes().GetCapacity()->creatable_bytes == 20 * kMiB);
+  CHECK(volumes().CreateVolume(Spec("v", 40))->id == volume->id);  // a call repeated
+  CHECK(volumes().CreateVolume(Spec("w", 20)).ok());
+  CHECK(Promised() == kQuota);
+  CHECK(volumes().GetCapacity()->creatable_bytes == 0);
+  CHECK(fixture.Cluster("c2")->volumes().CreateVolume(Spec("v", 1000)).ok());  // thin
+  REQUIRE(volumes().DeleteVolume(volume->id).ok());
+  CHECK(volumes().CreateVolume(Spec("x", 40)).ok());
+}
+
+TEST_CASE_METHOD(QuotaFixture, "calls at the same time do not exceed a quota together") {
+  const auto grown = volumes().CreateVolume(Spec("grown", 10));
+  REQUIRE(grown.ok());
+  std::vector<std::future<bool>> calls;
+  for (int i = 0; i < 8; ++i)
+    calls.push_back(std::async(std::launch::async, [this, i] {
+      return volumes().CreateVolume(Spec(absl::StrCat("v", i), 30)).ok();
+    }));
+  calls.push_back(
+      std::async(std::launch::async, [&] { return volumes().ExpandVolume(grown->id, 70 * kMiB).ok(); }));
+  int made = 0;
+  for (std::future<bool>& call : calls) made += call.get() ? 1 : 0;
+  CHECK(made >= 1);
+  CHECK(Promised() <= kQuota);
+  // What a refused call had reserved is free again.
+  CHECK(volumes().GetCapacity()->creatable_bytes == kQuota - Promised());
+}
+
+TEST_CASE_METHOD(QuotaFixture, "a quota that was lowered takes nothing away, and forbids more") {
+  const auto volume = volumes().CreateVolume(Spec("v", 90));
+  REQUIRE(volume.ok());
+  Open(50 * kMiB);
+  CHECK(volumes().GetVolume(volume->id).ok());
+  CHECK(volumes().GetCapacity()->creatable_bytes == 0);
+  CHECK(absl::IsResourceExhausted(volumes().CreateVolume(Spec("w", 1)).status()));
+  CHECK(volumes().DeleteVolume(volume->id).ok());
+  CHECK(volumes().CreateVolume(Spec("w", 50)).ok());
+}
+
+}  // namespace lunkeeper::testing
