@@ -21,6 +21,13 @@ namespace {
 constexpr Span kForgetEvery = 60_s;
 constexpr Span kFollowerClassifiesEvery = 1_s;
 
+// Empty: of no array.
+std::string WhatIsNotMoved(const char* why, const std::vector<ArrayId>& arrays) {
+  std::string names;
+  for (const auto& array : arrays) names += (names.empty() ? "" : ", ") + array.value();
+  return names.empty() ? "" : why + names + ": nothing on it is moved";
+}
+
 }  // namespace
 
 Core::Core(const Settings& settings, std::string self)
@@ -76,11 +83,13 @@ std::optional<WriteLease> Core::DueLeaseWrite() {
 // nothing on evidence, or nothing for the nodes of an array.
 void Core::ReportLeadership(bool blind) {
   std::string text;
+  if (!Leads()) state_.termless_since.clear();
   if (blind) {
     text = "sees no array, and does not lead until it does";
   } else if (Leads()) {
-    for (const auto& array : state_.UnseenArrays()) text += (text.empty() ? "" : ", ") + array.value();
-    if (!text.empty()) text = "the leader cannot look at " + text + ": nothing on it is moved";
+    text = WhatIsNotMoved("the leader cannot look at ", state_.UnseenArrays());
+    const auto termless = WhatIsNotMoved("the leader gets no term on ", state_.TermlessArrays());
+    text += (text.empty() || termless.empty() ? "" : "; ") + termless;
     if (state_.settings.paused || state_.settings.dry_run)
       text = std::string(state_.settings.paused ? "failover is paused" : "failover is a dry run") +
              ": nothing is begun on evidence" + (text.empty() ? "" : "; ") + text;
@@ -151,10 +160,14 @@ void Core::ReconcileAll() {
 }
 
 void Core::BeginTerms() {
+  std::erase_if(state_.termless_since, [&](const auto& entry) {
+    return state_.arrays.TermOf(entry.first) != 0 || !state_.evidence.ArrayUp(entry.first);
+  });
   // After a refusal the lease has to show that it is still us who lead.
   if (election_.renewed_at() < refused_at_) return;
   for (const auto& array : state_.arrays.Ids()) {
     if (state_.arrays.TermOf(array) != 0 || !state_.evidence.ArrayUp(array)) continue;
+    state_.termless_since.try_emplace(array, state_.now);
     const CallKey key{.kind = CallKey::Kind::kBeginTerm, .array = array};
     state_.outbox.CallOnce(key, BeginTerm{array}, state_.now);
   }

@@ -25,6 +25,7 @@ struct Leader {
     done.version = Version(std::to_string(action.id));
     done.votes = votes;
     if (std::holds_alternative<BeginTerm>(action.what)) done.term = 1;
+    if (std::holds_alternative<BeginTerm>(action.what) && !begins_terms) done.outcome = Outcome::kFailed;
     if (const auto* fence = std::get_if<FenceNode>(&action.what))
       done.fence = ArrayFence{fence->node, 9, fence->volumes};
     Step(done);
@@ -57,6 +58,15 @@ struct Leader {
     return all;
   }
 
+  // Of what it says of its leadership.
+  std::string LastReport() const {
+    std::string text;
+    for (const Report& report : All<Report>())
+      if (report.kind == ReportKind::kLeadership) text = report.text;
+    return text;
+  }
+
+  bool begins_terms = true;
   Instant now{100_s};
   Core core{Settings(), "me"};
   std::vector<Action> actions;
@@ -112,6 +122,20 @@ TEST_CASE("a new leader acts in the tick in which it takes the lease, and refuse
   const auto records = leader.All<PutNodeFence>();
   REQUIRE(records.size() == 1);
   CHECK(records[0].fence.phase == Phase::kRefused);
+}
+
+TEST_CASE("a leader to which an array gives no term says that it moves nothing there") {
+  Leader leader;
+  leader.begins_terms = false;
+  leader.Begin(Record());
+  leader.Pass(5_s);
+  CHECK(leader.core.state().TermlessArrays().empty());  // it may just be slow
+  leader.Pass(10_s);
+  CHECK(leader.core.state().TermlessArrays() == std::vector{kArray});
+  CHECK(leader.LastReport() == "the leader gets no term on a1: nothing on it is moved");
+  leader.begins_terms = true;
+  leader.Pass(2_s);
+  CHECK(leader.core.state().TermlessArrays().empty());
 }
 
 // It can write its lease and sees as much as the other one, so nothing else tells them apart.

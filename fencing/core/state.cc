@@ -8,6 +8,8 @@ namespace {
 
 // Replicas repeat a request each half second while a node waits for the volume, so ten are missing by then.
 constexpr Span kRequestLasts = 5_s;
+// A call to begin one takes up to some seconds where an array is slow.
+constexpr Span kTermlessAfter = 10_s;
 
 }  // namespace
 
@@ -74,6 +76,13 @@ std::vector<ArrayId> State::UnseenArrays() const {
   auto unseen = arrays.Ids();
   std::erase_if(unseen, [&](const auto& array) { return !evidence.IsUnseen(array, now); });
   return unseen;
+}
+
+std::vector<ArrayId> State::TermlessArrays() const {
+  std::vector<ArrayId> termless;
+  for (const auto& [array, since] : termless_since)
+    if (now - since >= kTermlessAfter) termless.push_back(array);
+  return termless;
 }
 
 void State::ForgetNodes() {

@@ -64,6 +64,7 @@ struct State {
   std::map<VolumeId, ChargeSide> charges;     // of those in cluster.charged()
   std::map<NodeId, DueFence> due;             // whether the limits let it be done or not
   std::map<std::pair<ReportKind, NodeId>, Said> said;
+  std::map<ArrayId, Instant> termless_since;  // of a leader: arrays that it sees and has no term on
 
   Classification ClassifyNode(const NodeId& node) const {
     return Classify(evidence.SignalsOf(node, now), settings);
@@ -87,6 +88,8 @@ struct State {
   bool IsFailingOver() const;
   // Configured arrays that this replica has not seen for some time.
   std::vector<ArrayId> UnseenArrays() const;
+  // Those on which this leader has got no term for some time: it can fence nobody there.
+  std::vector<ArrayId> TermlessArrays() const;
   // Nodes that came and went, and requests that are over, so that a cluster whose machines and volumes change
   // does not fill the memory.
   void ForgetNodes();

@@ -95,8 +95,9 @@ double CountHeldBack(const State& state) {
 void ReportWhatIsNotDone(const State& state, Metrics& metrics) {
   metrics.SetGauge(
       "lunkeeper_failover_unseen_arrays",
-      "Configured arrays that this replica cannot look at; if it leads, nothing on them is moved",
-      static_cast<double>(state.UnseenArrays().size()));
+      "Configured arrays that this replica cannot look at, or that give a leader no term; if it leads, "
+      "nothing on them is moved",
+      static_cast<double>(state.UnseenArrays().size() + state.TermlessArrays().size()));
   metrics.SetGauge("lunkeeper_failover_paused",
                    "Whether nothing is begun on evidence, as failover is paused or a dry run",
                    state.settings.paused || state.settings.dry_run);
