@@ -1,3 +1,4 @@
+// Both checks come before any work. What a client refuses to believe afterwards has been done all the same.
 #include "devices/array/remote/meant.h"
 
 #include "absl/strings/str_cat.h"
@@ -26,6 +27,7 @@ absl::Status CheckArrayMeant(const grpc::ServerContext& context, const std::stri
 absl::Status CheckCopyMeant(const grpc::ServerContext& context, const std::string& array,
                             const PoolIdentity& served) {
   const auto known = ReadPoolIdentity(MetadataOf(context, wire::kPoolKey));
+  // Another array's pool is another one in any case; the name says it better.
   if (!known || !CheckArrayMeant(context, array).ok()) return absl::OkStatus();
   return CheckCopy(served, *known);
 }
