@@ -199,11 +199,16 @@ absl::Status CatalogueFile::ReadRows(const char* sql, SqlValues values,
   return Reader().Query(sql, values, each);
 }
 
+// Through memory: the copy may be on a disk that is slow or hangs, and who fences a node reads here too.
 absl::Status CatalogueFile::CopyTo(const std::string& path) {
+  std::unique_ptr<SqlDatabase> copy;
+  {
+    const absl::MutexLock lock(&read_mu_);
+    ASSIGN_OR_RETURN(copy, Reader().CopyToMemory());
+  }
   // SQLite would make it for everybody to read.
   RETURN_IF_ERROR(OpenFile(path, O_RDWR | O_CREAT | O_NOFOLLOW).status());
-  const absl::MutexLock lock(&read_mu_);
-  return Reader().CopyTo(path);
+  return copy->CopyTo(path);
 }
 
 absl::Status CatalogueFile::ReadTogether(const Change& read) {

@@ -59,7 +59,8 @@ class CatalogueFile {
   // Calls `each` for every row.
   absl::Status ReadRows(const char* sql, SqlValues values, const std::function<void(const SqlRow&)>& each)
       ABSL_LOCKS_EXCLUDED(read_mu_);
-  // Another file of all of it, as of one moment and with its secrets; changes go on meanwhile.
+  // Another file of all of it, as of one moment and with its secrets. Changes and reads go on meanwhile, also
+  // if the other file's disk hangs.
   absl::Status CopyTo(const std::string& path) ABSL_LOCKS_EXCLUDED(read_mu_);
   // Several queries; nobody else reads between them.
   absl::Status ReadTogether(const Change& read) ABSL_LOCKS_EXCLUDED(read_mu_);

@@ -1,8 +1,14 @@
 #include "devices/array/tgt/catalogue.h"
 
+#include <sqlite3.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <filesystem>
+#include <optional>
 #include <thread>
 
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/testing/test_host.h"
 
@@ -224,6 +230,49 @@ TEST_CASE_METHOD(Fresh, "a volume that is being copied is not granted, nor a gra
 TEST_CASE_METHOD(Fresh, "a pool of another array is refused") {
   catalogue.reset();
   CHECK(absl::IsFailedPrecondition(Catalogue::Open(directory / "catalogue.db", "a2").status()));
+}
+
+// A disk that hangs every write until the test releases it.
+class HungDisk {
+ public:
+  HungDisk() : vfs_(sqlite3_vfs_find("unix-excl")), real_(vfs_->xGetSystemCall(vfs_, "pwrite64")) {
+    released_.emplace();
+    REQUIRE(vfs_->xSetSystemCall(vfs_, "pwrite64", reinterpret_cast<sqlite3_syscall_ptr>(&Wait)) ==
+            SQLITE_OK);
+  }
+  ~HungDisk() {
+    if (!released_->HasBeenNotified()) Release();
+    vfs_->xSetSystemCall(vfs_, "pwrite64", real_);
+  }
+  void Release() { released_->Notify(); }
+
+ private:
+  static ssize_t Wait(int fd, const void* data, size_t size, off64_t offset) {
+    released_->WaitForNotification();
+    return ::pwrite64(fd, data, size, offset);
+  }
+  static inline std::optional<absl::Notification> released_;
+  sqlite3_vfs* const vfs_;
+  const sqlite3_syscall_ptr real_;
+};
+
+TEST_CASE_METHOD(Fresh, "a catalogue that is copied to a disk that hangs is read all the same") {
+  const VolumeId volume = Add("v");
+  HungDisk hung;
+  absl::Status copied, read = absl::UnknownError("it waits for the copy");
+  absl::Notification has_read;
+  std::thread copying([&] { copied = catalogue->CopyTo(directory / "copy.db"); });
+  REQUIRE(testing::Eventually([&] { return std::filesystem::exists(directory / "copy.db"); }));
+  std::thread reading([&] {
+    read = catalogue->volumes().FindVolume(kCluster, volume).status();
+    has_read.Notify();
+  });
+  CHECK(has_read.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  hung.Release();
+  copying.join();
+  reading.join();
+  CHECK(read == absl::OkStatus());
+  CHECK(copied == absl::OkStatus());
 }
 
 }  // namespace

@@ -100,12 +100,22 @@ absl::StatusOr<int> SqlDatabase::Change(const char* sql, SqlValues values) {
 }
 
 // SQLite's online backup; in one step, as of one commit.
+absl::Status SqlDatabase::CopyInto(SqlDatabase& copy) {
+  sqlite3_backup* const backup = sqlite3_backup_init(copy.handle_, "main", handle_, "main");
+  if (backup == nullptr) return copy.Error("copy");
+  const bool copied = sqlite3_backup_step(backup, -1) == SQLITE_DONE;
+  return sqlite3_backup_finish(backup) == SQLITE_OK && copied ? absl::OkStatus() : copy.Error("copy");
+}
+
+absl::StatusOr<std::unique_ptr<SqlDatabase>> SqlDatabase::CopyToMemory() {
+  ASSIGN_OR_RETURN(auto copy, Open(":memory:", Mode::kReadWrite));
+  RETURN_IF_ERROR(CopyInto(*copy));
+  return copy;
+}
+
 absl::Status SqlDatabase::CopyTo(const std::string& path) {
   ASSIGN_OR_RETURN(const auto copy, Open(path, Mode::kReadWrite));
-  sqlite3_backup* const backup = sqlite3_backup_init(copy->handle_, "main", handle_, "main");
-  if (backup == nullptr) return copy->Error("copy");
-  const bool copied = sqlite3_backup_step(backup, -1) == SQLITE_DONE;
-  if (sqlite3_backup_finish(backup) != SQLITE_OK || !copied) return copy->Error("copy");
+  RETURN_IF_ERROR(CopyInto(*copy));
   return copy->Script("PRAGMA journal_mode=DELETE");
 }
 

@@ -60,11 +60,14 @@ class SqlDatabase {
   absl::Status Query(const char* sql, SqlValues values, const std::function<void(const SqlRow&)>& each);
   // Runs a statement that returns no rows; answers how many rows it changed.
   absl::StatusOr<int> Change(const char* sql, SqlValues values);
+  // All of it, as of one moment, in memory.
+  absl::StatusOr<std::unique_ptr<SqlDatabase>> CopyToMemory();
   // Makes another file of all of it, as of one moment, that needs no log. The file is empty, or not there.
   absl::Status CopyTo(const std::string& path);
 
  private:
   explicit SqlDatabase(sqlite3* handle) : handle_(handle) {}
+  absl::Status CopyInto(SqlDatabase& copy);
   absl::StatusOr<sqlite3_stmt*> Prepared(const char* sql);
   absl::Status Error(const char* doing) const;
 
