@@ -13,7 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/grpc_status.h"
-#include "devices/array/tgt/pool_backup.h"
+#include "devices/array/tgt/backup_verify.h"
 #include "plugin/admin_call.h"
 
 namespace lunkeeper {

@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
-#include <sstream>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -34,8 +32,8 @@ absl::Status ParseLine(const std::string& line, BackupManifest* manifest) {
     manifest->array = words[1];
     return absl::OkStatus();
   }
-  if (line == "whole") {
-    manifest->whole = true;
+  if (line == "whole" || line == "opened") {
+    (line == "whole" ? manifest->whole : manifest->opened) = true;
     return absl::OkStatus();
   }
   if (words.size() == 2 && words[0] == "gone") {
@@ -43,27 +41,35 @@ absl::Status ParseLine(const std::string& line, BackupManifest* manifest) {
     return absl::OkStatus();
   }
   BackedUpFile file;
-  if (words.size() != 4 || words[0] != "file" || !absl::SimpleAtoi(words[2], &file.size_bytes))
-    return NoManifest(line);
+  const bool right = words.size() == 4 || words.size() == 5;
+  if (!right || words[0] != "file" || !absl::SimpleAtoi(words[2], &file.size_bytes)) return NoManifest(line);
   file.digest = words[3];
+  if (words.size() == 5) file.version = words[4];
   manifest->files[words[1]] = file;
   return absl::OkStatus();
 }
 
 absl::Status AppendLine(const UniqueFd& manifest, const std::string& line) {
   const std::string text = absl::StrCat(line, "\n");
-  if (::write(manifest.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      ::fsync(manifest.get()) != 0)
-    return FileError("write", kBackupManifest, errno);
-  return absl::OkStatus();
+  const ssize_t written = ::write(manifest.get(), text.data(), text.size());
+  const bool all = written == static_cast<ssize_t>(text.size());
+  if (all && ::fsync(manifest.get()) == 0) return absl::OkStatus();
+  return FileError("write", kBackupManifest, all || written < 0 ? errno : ENOSPC);
 }
 
+// All of it or an error: who read less would cut the rest off, or take it for a backup that broke off. What
+// is no file is no manifest: a folder of that name may be anybody's.
 absl::StatusOr<std::string> ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return FileError("open", path, errno);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+  ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(path, O_RDONLY));
+  std::string text, part(4096, '\0');
+  while (true) {
+    const ssize_t size = ::read(file.get(), part.data(), part.size());
+    if (size == 0) return text;
+    if (size > 0) text.append(part, 0, static_cast<size_t>(size));
+    if (size < 0 && errno == EISDIR)
+      return absl::NotFoundError(absl::StrCat("read ", path, ": it is a folder"));
+    if (size < 0 && errno != EINTR) return FileError("read", path, errno);
+  }
 }
 
 }  // namespace
@@ -107,7 +113,8 @@ absl::StatusOr<UniqueFd> OpenBackupManifest(const std::string& folder, const std
 }
 
 absl::Status AppendBackedUpFile(const UniqueFd& manifest, const std::string& path, const BackedUpFile& file) {
-  return AppendLine(manifest, absl::StrCat("file ", path, " ", file.size_bytes, " ", file.digest));
+  return AppendLine(manifest,
+                    absl::StrCat("file ", path, " ", file.size_bytes, " ", file.digest, " ", file.version));
 }
 
 absl::Status AppendGone(const UniqueFd& manifest, const std::string& path) {
@@ -115,6 +122,12 @@ absl::Status AppendGone(const UniqueFd& manifest, const std::string& path) {
 }
 
 absl::Status AppendWhole(const UniqueFd& manifest) { return AppendLine(manifest, "whole"); }
+
+absl::Status MarkBackupOpened(const std::string& folder) {
+  ASSIGN_OR_RETURN(const UniqueFd file,
+                   OpenFile(absl::StrCat(folder, "/", kBackupManifest), O_WRONLY | O_APPEND));
+  return AppendLine(file, "opened");
+}
 
 absl::Status RemoveBackupManifest(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/", kBackupManifest);

@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "devices/array/tgt/backup_verify.h"
 #include "devices/array/tgt/cache_id.h"
 #include "devices/array/tgt/pool.h"
-#include "devices/array/tgt/pool_backup.h"
 
 namespace lunkeeper {
 namespace {

@@ -44,7 +44,6 @@ namespace {
 constexpr uint64_t kLargestVolume = (16ull << 40) - kMiB;  // the largest file of an ext4 with 4 KiB blocks
 // Between two looks at whether to give up: a tenth of a second on a slow disk.
 constexpr size_t kCopyChunk = 16 * kMiB;
-constexpr char kGoneSuffix[] = ".gone";
 
 uint64_t TakenBytes(const struct stat& file) { return static_cast<uint64_t>(file.st_blocks) * 512; }
 

@@ -9,9 +9,10 @@
 // is overwritten of that one volume.
 //
 // A backup that broke off is continued by the same call: it copies the catalogue anew, and the images that
-// are not whole. VerifyBackup compares every image with what was read from the pool.
+// are not whole or were written to since they were copied (held_image.h). So what is said above is true of
+// each backup that is whole. A snapshot never changes, and is kept.
 //
-// Functions without state; one backup of a pool at a time. Needs root.
+// backup_verify.h checks a backup. Functions without state; one backup of a pool at a time. Needs root.
 
 #include <cstdint>
 #include <functional>
@@ -34,24 +35,16 @@ using BackupWatch = std::function<bool(const BackupProgress&)>;
 
 struct BackupRequest {
   std::string array;
-  std::string pool;    // its directory
-  std::string folder;  // absolute, on another file system; made, if its parent is there
+  std::string pool;      // its directory
+  std::string folder;    // absolute, on another file system; made, if its parent is there
+  std::string cache_id;  // of the pool (cache_id.h)
 };
 
-// FAILED_PRECONDITION: the pool cannot reflink; the folder is on the pool's file system, is not empty, or has
-// a backup of another array or one that is whole. RESOURCE_EXHAUSTED: the folder has no room, which is known
-// before anything is copied; or the pool runs full meanwhile. ABORTED: another backup is being made there.
+// FAILED_PRECONDITION: the pool cannot reflink; the folder is on the pool's file system, is not empty, leads
+// elsewhere, or has a backup of another array or one that is whole. RESOURCE_EXHAUSTED: the folder has no
+// room, which is known before anything is copied, or has run full; or the pool runs full meanwhile.
+// DATA_LOSS: the pool has lost an image that the catalogue has. ABORTED: another backup is being made there.
 absl::Status BackUpPool(const BackupRequest& request, Catalogue& catalogue, const ImageStore& images,
                         const BackupWatch& watch);
-
-// OK: the backup is whole, and each of its files is as it was read. NOT_FOUND: there is no backup.
-// DATA_LOSS: a file is missing or was changed, or the catalogue has a log that is not its own; the message
-// names it. FAILED_PRECONDITION: it broke off.
-absl::Status VerifyBackup(const std::string& folder, const BackupWatch& watch);
-
-// For a pool that is locked and may be a backup that was copied over an older pool: removes the log of the
-// older pool's catalogue, which SQLite would replay into the new one. What a backup that was not accepted has
-// in its own log may go too: accepting begins anew.
-absl::Status RemoveOldLog(const std::string& pool);
 
 }  // namespace lunkeeper

@@ -17,6 +17,8 @@ namespace lunkeeper {
 
 // Of a file whose row is not stored yet (pool.h).
 inline constexpr char kNewSuffix[] = ".new";
+// Of a file whose row is about to be deleted.
+inline constexpr char kGoneSuffix[] = ".gone";
 
 bool IsNoSpace(int error);
 // `doing` in the infinitive; `error` is an errno.

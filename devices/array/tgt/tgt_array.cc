@@ -29,6 +29,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "devices/array/tgt/backup_manifest.h"
+#include "devices/array/tgt/backup_verify.h"
 #include "devices/array/tgt/file_store.h"
 #include "devices/array/tgt/opened_store.h"
 #include "devices/array/tgt/rbd_array_store.h"
@@ -238,6 +239,7 @@ absl::StatusOr<GrantUse> TgtArrayImpl::MeasureGrants() const {
 absl::Status TgtArrayImpl::AcceptRestore() {
   const absl::MutexLock lock(&restore_mu_);
   if (serving_) return absl::OkStatus();
+  if (is_backup_) RETURN_IF_ERROR(CheckRestoredImages(options_.pool_dir));
   // Numbers first: from here on a crash leads back here, and no number of the lost time is given out again.
   RETURN_IF_ERROR(store_.catalogue->SkipTo(seen_->at_open()));
   FAIL_POINT("array.restore.accepted");
@@ -269,8 +271,8 @@ absl::Status TgtArrayImpl::BackUp(const std::string& folder, const BackupWatch& 
                                                       "means, such as rbd mirroring"));
   if (!backup_mu_.TryLock())
     return absl::AbortedError(absl::StrCat("array ", options_.name, ": another backup is being made"));
-  const absl::Status made =
-      BackUpPool({options_.name, options_.pool_dir, folder}, *store_.catalogue, *store_.images, watch);
+  const absl::Status made = BackUpPool({options_.name, options_.pool_dir, folder, store_.cache_id},
+                                       *store_.catalogue, *store_.images, watch);
   backup_mu_.Unlock();
   return made;
 }
