@@ -1,6 +1,6 @@
-// The copy that a person accepted last is the newest: a time tells that, and a count of restores does not. The
-// same backup may be restored twice, first on a host that turns out to be bad and then on another one, and
-// both copies would have the same count.
+// The copy that a person accepted last is the newest: a time tells that, and a count of restores does not.
+// The same backup may be restored twice, first on a host that turns out to be bad and then on another one,
+// and both copies would have the same count.
 #include "devices/array/pool_identity.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// A check and the change that it was for are minutes apart where a copy or a growth takes that long, so a check
-// alone would let a hundred calls at once have the same room. The sum is taken from the catalogue each time
-// and not kept here: what is deleted, restored or cut short by a crash is right by itself.
+// A check and the change that it was for are minutes apart where a copy or a growth takes that long, so a
+// check alone would let a hundred calls at once have the same room. The sum is taken from the catalogue each
+// time and not kept here: what is deleted, restored or cut short by a crash is right by itself.
 #include "devices/array/tgt/pool_room.h"
 
 #include <algorithm>
