@@ -11,6 +11,7 @@ import pytest
 from harness.checker import BlockChecker
 from harness.cleanup import wait_until
 from harness.csi import code_of
+from harness.faults import fail_points
 from harness.pool import run
 from harness.processes import Daemon, free_port, kill_pid
 from harness.rig import Rig, free_control_port
@@ -83,6 +84,12 @@ def test_a_backup_is_made_under_a_writer_survives_kills_and_is_restored(rig, fol
     kill_pid(rig.tgtd())
     shutil.rmtree(rig.pool)
     run("cp", "--archive", "--sparse=always", backup, rig.pool)
+    # Killed once more, before the backup is marked as opened.
+    rig.controller.start(
+        LUNKEEPER_FAIL_POINT="array.restore.log_removed", LUNKEEPER_FAIL_POINT_ONCE=str(rig.folder / "once")
+    )
+    wait_until(lambda: not rig.controller.running(), 20, rig.controller.tail)
+    assert (rig.folder / "once").exists()
     rig.controller.start()
     client = rig.controller.client
     client.GetPluginInfo(seconds=20, wait=True)
@@ -95,6 +102,44 @@ def test_a_backup_is_made_under_a_writer_survives_kills_and_is_restored(rig, fol
     assert read(still) == CONTENT
     still.down(True).delete()
     busy.delete()
+
+
+def die_at(rig, point, folder):
+    """The agent is killed there while it makes a backup."""
+    fired = rig.folder / "fired"
+    fired.unlink(missing_ok=True)
+    if rig.controller.running():
+        assert rig.controller.stop() == 0
+    rig.controller.start(LUNKEEPER_FAIL_POINT=point, LUNKEEPER_FAIL_POINT_ONCE=str(fired))
+    wait_until(rig.controller.ready, 20, rig.controller.tail)
+    attempt = make(rig, folder).start()
+    wait_until(lambda: not attempt.running(), 20, attempt.tail)
+    assert fired.exists(), f"{point} was not reached: {attempt.tail()}"
+    wait_until(lambda: not rig.controller.running(), 10, "it has ended")
+
+
+def test_a_backup_that_is_killed_at_any_step_goes_on(rig, folder):
+    deleted, *volumes = (
+        Volume(rig, rig.nodes[0], name, block=True, size=4 * MIB).create() for name in ("gone", "a", "b")
+    )
+    points = [point for point in fail_points() if point.startswith("array.backup.")]
+    assert len(points) == 7, points
+    for number, point in enumerate(points):
+        backup = folder / f"copy-{number}"
+        die_at(rig, "array.backup.image_listed", backup)
+        # Each image that was copied is another one by now.
+        for volume in volumes:
+            (rig.pool / "volumes" / volume.id).write_bytes(bytes([number]) * 4 * MIB)
+        die_at(rig, point, backup)
+        rig.start()
+        if number == 0:
+            deleted.delete()
+        run(*command(rig, "backup", "make", f"--endpoint=unix://{rig.controller.socket}", backup))
+        assert "as it was made" in run(*command(rig, "backup", "verify", backup))
+        images = {path.name: path.read_bytes() for path in (backup / "volumes").iterdir()}
+        assert images == {volume.id: bytes([number]) * 4 * MIB for volume in volumes}, point
+    for volume in volumes:
+        volume.delete()
 
 
 def test_a_pool_moves_to_another_host_with_all_that_was_written(rig, folder):

@@ -26,6 +26,19 @@ PLUGIN_AREAS = ("array.", "controller.", "node.", "filesystem.")
 # Points that no journey reaches, with the test that does.
 ELSEWHERE = {
     "array.restore.accepted": "test_restore.py",
+    "array.restore.log_removed": "test_backup.py",
+    **{
+        f"array.backup.{step}": "test_backup.py"
+        for step in (
+            "begun",
+            "catalogue_copied",
+            "catalogue_listed",
+            "gone_listed",
+            "image_listed",
+            "image_written",
+            "rows_forgotten",
+        )
+    },
     **{
         f"handover.{step}": "devices/datapath/datapath_handover_test.cc"
         for step in (

@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/fail_point.h"
 #include "base/status_macros.h"
 #include "devices/array/tgt/backup_catalogue.h"
 #include "devices/array/tgt/image_blocks.h"
@@ -87,6 +88,7 @@ absl::Status BackupFolder::OpenManifest(const std::string& array) {
   RETURN_IF_ERROR(absl::IsNotFound(found) ? CheckIsFree() : found);
   if (::chmod(folder_.c_str(), 0700) != 0) return FolderError("protect", folder_, errno);
   ASSIGN_OR_RETURN(file_, OpenBackupManifest(folder_, array));
+  FAIL_POINT("array.backup.begun");
   ASSIGN_OR_RETURN(manifest_, ReadBackupManifest(folder_));
   const bool others = manifest_.array != array;
   if (!manifest_.whole && !others) return absl::OkStatus();
@@ -141,6 +143,7 @@ absl::Status BackupFolder::DiscardImages(const std::function<bool(const std::str
 absl::Status BackupFolder::Discard(const std::string& name) {
   if (manifest_.files.contains(name)) {
     RETURN_IF_ERROR(AppendGone(file_, name));
+    FAIL_POINT("array.backup.gone_listed");
     manifest_.files.erase(name);
   }
   const std::string path = PathOf(name);
@@ -166,8 +169,10 @@ absl::Status BackupFolder::CopyIn(const std::string& name, const HeldImage& imag
     return FolderError("size", to, errno);
   if (::fsync(out.get()) != 0) return FolderError("sync", to, errno);
   RETURN_IF_ERROR(SyncDirectoryOf(to));
+  FAIL_POINT("array.backup.image_written");
   const BackedUpFile file{.size_bytes = image.size_bytes, .digest = digest.text(), .version = image.version};
   RETURN_IF_ERROR(AppendBackedUpFile(file_, name, file));
+  FAIL_POINT("array.backup.image_listed");
   manifest_.files[name] = file;
   return absl::OkStatus();
 }
@@ -186,6 +191,7 @@ absl::Status BackupFolder::Finish() {
   RETURN_IF_ERROR(SyncDirectoryOf(path));
   RETURN_IF_ERROR(AppendBackedUpFile(file_, kCatalogueFile,
                                      {.size_bytes = static_cast<uint64_t>(file.st_size), .digest = digest}));
+  FAIL_POINT("array.backup.catalogue_listed");
   return AppendWhole(file_);
 }
 

@@ -17,6 +17,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "base/fail_point.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
 #include "devices/array/tgt/backup_catalogue.h"
@@ -121,6 +122,7 @@ absl::Status RemoveOldLog(const std::string& pool) {
     if (::unlink(log.c_str()) != 0 && errno != ENOENT) return FileError("remove", log, errno);
   }
   RETURN_IF_ERROR(SyncDirectoryOf(path));
+  FAIL_POINT("array.restore.log_removed");
   return MarkBackupOpened(pool);
 }
 

@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/fail_point.h"
 #include "base/status_macros.h"
 #include "devices/array/tgt/backup_catalogue.h"
 #include "devices/array/tgt/backup_folder.h"
@@ -75,11 +76,13 @@ absl::Status Backup::Run() {
         "moment; stop the agent and tgtd and copy the pool, or put it on XFS"));
   ASSIGN_OR_RETURN(folder_, BackupFolder::Open(request_.folder, request_.pool, request_.array));
   RETURN_IF_ERROR(CopyCatalogue());
+  FAIL_POINT("array.backup.catalogue_copied");
   ASSIGN_OR_RETURN(listed_, ListCatalogueImages(folder_->PathOf(kCatalogueFile)));
   RETURN_IF_ERROR(folder_->DiscardImages([this](const std::string& name) { return IsKept(name); }));
   RETURN_IF_ERROR(CheckRoom());
   for (const auto& [name, made] : listed_) RETURN_IF_ERROR(CopyImage(name, made));
   RETURN_IF_ERROR(ForgetDeleted());
+  FAIL_POINT("array.backup.rows_forgotten");
   RETURN_IF_ERROR(folder_->Finish());
   watch_(progress_);
   return absl::OkStatus();
