@@ -18,12 +18,16 @@
 #include "absl/strings/strip.h"
 #include "base/fail_point.h"
 #include "base/status_macros.h"
+#include "base/units.h"
 #include "devices/array/tgt/backup_catalogue.h"
 #include "devices/array/tgt/image_blocks.h"
 #include "devices/array/tgt/pool_file.h"
 
 namespace lunkeeper {
 namespace {
+
+// Of a copy, in the page cache: what a slow disk has not taken yet would make all who write wait, tgtd too.
+constexpr uint64_t kMostUnsynced = 16 * kMiB;
 
 // Whether a file of `pool` could share blocks with one in `folder`. This is asked of the kernel: subvolumes
 // of one btrfs have numbers as different file systems have.
@@ -151,6 +155,12 @@ absl::Status BackupFolder::Discard(const std::string& name) {
                                                         : FolderError("remove", path, errno);
 }
 
+absl::Status BackupFolder::DropFromCache(int fd, const std::string& path) const {
+  if (::fsync(fd) != 0) return FolderError("sync", path, errno);
+  ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+  return absl::OkStatus();
+}
+
 absl::Status BackupFolder::CopyIn(const std::string& name, const HeldImage& image,
                                   const std::function<absl::Status(uint64_t)>& watch) {
   RETURN_IF_ERROR(Discard(name));
@@ -158,16 +168,22 @@ absl::Status BackupFolder::CopyIn(const std::string& name, const HeldImage& imag
   const UniqueFd out(::open(to.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!out) return FolderError("make", to, errno);
   ImageDigest digest;
-  RETURN_IF_ERROR(ForEachBlock(image.fd.get(), name, [&](uint64_t at, std::string_view block) {
+  uint64_t unsynced = 0;
+  const auto copy = [&](uint64_t at, std::string_view block) -> absl::Status {
     digest.AddBlock(at, block);
     const ssize_t written = ::pwrite(out.get(), block.data(), block.size(), static_cast<off_t>(at));
     if (written != static_cast<ssize_t>(block.size()))
       return FolderError("write", to, written < 0 ? errno : ENOSPC);
+    unsynced += block.size();
+    if (unsynced >= kMostUnsynced) RETURN_IF_ERROR(DropFromCache(out.get(), to));
+    unsynced %= kMostUnsynced;
     return watch(block.size());
-  }));
+  };
+  RETURN_IF_ERROR(ForEachBlock(image.fd.get(), name, copy));
+  RETURN_IF_ERROR(watch(0));
   if (::ftruncate(out.get(), static_cast<off_t>(image.size_bytes)) != 0)
     return FolderError("size", to, errno);
-  if (::fsync(out.get()) != 0) return FolderError("sync", to, errno);
+  RETURN_IF_ERROR(DropFromCache(out.get(), to));
   RETURN_IF_ERROR(SyncDirectoryOf(to));
   FAIL_POINT("array.backup.image_written");
   const BackedUpFile file{.size_bytes = image.size_bytes, .digest = digest.text(), .version = image.version};

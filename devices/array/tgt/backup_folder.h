@@ -36,8 +36,8 @@ class BackupFolder {
   absl::Status DiscardImages(const std::function<bool(const std::string& name)>& is_kept);
   // OK when it is not there.
   absl::Status Discard(const std::string& name);
-  // Writes a new file with these blocks, `watch` being asked after each (an error gives up); it is listed
-  // when it is on the disk.
+  // Writes a new file of the image, and lists it when it is on the disk. `watch` is asked after each block
+  // and at the end; its error gives up.
   absl::Status CopyIn(const std::string& name, const HeldImage& image,
                       const std::function<absl::Status(uint64_t bytes)>& watch);
   // Lists the catalogue, which is there; and then the backup is whole.
@@ -50,6 +50,7 @@ class BackupFolder {
   absl::Status OpenManifest(const std::string& array);
   absl::Status MakeImageFolders() const;
   absl::Status DiscardUnlisted();
+  absl::Status DropFromCache(int fd, const std::string& path) const;
   absl::Status FolderError(const char* doing, const std::string& path, int error) const;
 
   const std::string folder_;

@@ -23,6 +23,7 @@
 #include "devices/array/tgt/backup_folder.h"
 #include "devices/array/tgt/catalogue.h"
 #include "devices/array/tgt/held_image.h"
+#include "devices/array/tgt/hold_watch.h"
 #include "devices/array/tgt/image_store.h"
 #include "devices/array/tgt/pool_file.h"
 
@@ -30,10 +31,8 @@ namespace lunkeeper {
 namespace {
 
 constexpr absl::Duration kReportInterval = absl::Milliseconds(200);
-// The pool runs full: less than this share of it is free, and half of what was when the image was begun.
-constexpr uint64_t kLowShare = 20;
 
-uint64_t FreeBytes(const std::string& directory) {
+uint64_t RoomIn(const std::string& directory) {
   struct statvfs file_system {};
   if (::statvfs(directory.c_str(), &file_system) != 0) return 0;
   return file_system.f_bavail * file_system.f_frsize;
@@ -53,7 +52,7 @@ class Backup {
   absl::Status CheckRoom();
   absl::Status CopyImage(const std::string& name, bool made);
   absl::Status CheckIsDeleted(const std::string& name, bool made);
-  absl::Status Watch(uint64_t free_before);
+  absl::Status Watch(const HoldWatch& hold);
   absl::Status ForgetDeleted();
   std::string InPool(const std::string& name) const { return absl::StrCat(request_.pool, "/", name); }
 
@@ -114,7 +113,7 @@ absl::Status Backup::CheckRoom() {
   progress_.images = listed_.size();
   for (const auto& [name, made] : listed_)
     if (!IsKept(name)) progress_.bytes += images_.MeasureImage(InPool(name)).value_or(0);
-  const uint64_t free = FreeBytes(request_.folder);
+  const uint64_t free = RoomIn(request_.folder);
   if (progress_.bytes <= free) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("backup to ", request_.folder, ": ", progress_.bytes,
                                                    " bytes are needed, and ", free,
@@ -131,10 +130,10 @@ absl::Status Backup::CopyImage(const std::string& name, bool made) {
       return CheckIsDeleted(name, made);
     }
     RETURN_IF_ERROR(held.status());
-    const uint64_t free_before = FreeBytes(request_.pool);
+    const HoldWatch hold(images_, held->fd.get());
     RETURN_IF_ERROR(folder_->CopyIn(name, *held, [&](uint64_t bytes) {
       progress_.copied_bytes += bytes;
-      return Watch(free_before);
+      return Watch(hold);
     }));
   }
   copied_.insert(name);
@@ -158,19 +157,13 @@ absl::Status Backup::CheckIsDeleted(const std::string& name, bool made) {
                    "repeat the command"));
 }
 
-absl::Status Backup::Watch(uint64_t free_before) {
+absl::Status Backup::Watch(const HoldWatch& hold) {
+  const absl::Status held = hold.Check();
+  if (!held.ok())
+    return absl::Status(held.code(), absl::StrCat("backup of ", progress_.image, ": ", held.message()));
   if (absl::Now() - reported_ < kReportInterval) return absl::OkStatus();
   reported_ = absl::Now();
-  if (!watch_(progress_)) return absl::CancelledError("backup: nobody waits for it now");
-  ASSIGN_OR_RETURN(const PoolCapacity pool, images_.MeasureCapacity());
-  if (pool.available_bytes >= free_before / 2 || pool.available_bytes >= pool.total_bytes / kLowShare)
-    return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("backup of ", progress_.image,
-                                                   ": the pool runs full, for it keeps what is overwritten "
-                                                   "meanwhile; ",
-                                                   pool.available_bytes,
-                                                   " bytes are left; the backup has let go of it. Repeat "
-                                                   "the command when less is written, or grow the pool"));
+  return watch_(progress_) ? absl::OkStatus() : absl::CancelledError("backup: nobody waits for it now");
 }
 
 absl::Status Backup::ForgetDeleted() {

@@ -6,7 +6,7 @@
 //
 // Each volume in turn is reflinked to a file without a name, and that is copied out. So nobody's I/O waits
 // but for the reflink, and whatever ends the agent leaves nothing in the pool. Meanwhile the pool keeps what
-// is overwritten of that one volume.
+// is overwritten of that one volume, until it runs full (hold_watch.h).
 //
 // A backup that broke off is continued by the same call: it copies the catalogue anew, and the images that
 // are not whole or were written to since they were copied (held_image.h). So what is said above is true of

@@ -2,10 +2,12 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -193,6 +195,42 @@ TEST_CASE_METHOD(BrokenOff, "a folder that others may write to is closed to them
   struct stat folder {};
   REQUIRE(::stat(backup.c_str(), &folder) == 0);
   CHECK((folder.st_mode & 0777) == 0700);
+}
+
+TEST_CASE_METHOD(BrokenOff,
+                 "a backup lets go of a volume when the pool runs full, also while its disk hangs") {
+  const Volume volume = Make("v");
+  const std::string write =
+      "dd conv=notrunc bs=1M count=16 2>/dev/null if=/dev/urandom of=" + InPool(volume.id);
+  Run(write);
+  const std::string other = directory.path() + "/other";
+  Run("mkdir " + other);
+  const LoopMount disk(other, "64M", "mkfs.ext4 -q");
+  std::atomic<bool> hangs = false;
+  absl::Status made;
+  std::thread backing([&] {
+    made = fixture.array->BackUp(disk.path() + "/backup", [&](const BackupProgress& progress) {
+      if (progress.copied_bytes > 0 && !hangs.exchange(true)) Run("fsfreeze -f " + disk.path());
+      return true;
+    });
+  });
+  CHECK(Eventually([&] { return hangs.load(); }));
+  Run(write + " && sync -f " + pool);  // what was there before is still held
+  const auto room = [&] { return std::filesystem::space(pool).available; };
+  Run(absl::StrCat("fallocate -l ", room() - (4 << 20), " ", mount.path(), "/filler"));
+  CHECK(Eventually([&] { return room() > 12 << 20; }));
+  Run("fsfreeze -u " + disk.path());
+  backing.join();
+  CHECK(absl::IsResourceExhausted(made));
+  CHECK_THAT(std::string(made.message()), Catch::Contains("grow the pool"));
+}
+
+TEST_CASE_METHOD(BrokenOff, "a backup leaves nothing in the page cache that others need") {
+  const Volume volume = Make("v");
+  Run("dd conv=notrunc bs=1M count=16 2>/dev/null if=/dev/urandom of=" + InPool(volume.id));
+  REQUIRE(BackUp() == absl::OkStatus());
+  // In pages; some may have been in use just then.
+  Run("test $(fincore -n -o PAGES " + BackedUp(volume.id) + ") -lt 512");
 }
 
 TEST_CASE("a subvolume of the pool's own btrfs is no other file system") {
