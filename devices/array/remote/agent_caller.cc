@@ -30,8 +30,8 @@ namespace {
 constexpr absl::Duration kRecheckInterval = absl::Seconds(1);
 // How long a call waits for a connection to an agent that the last call could not reach.
 constexpr absl::Duration kReconnect = absl::Milliseconds(200);
-// Which copy of its pool each agent has: how often that is asked, and how long an answer is waited for.
-constexpr absl::Duration kAskCopies = absl::Seconds(30), kCopyTimeout = absl::Seconds(1);
+// How often each agent is asked which copy of its pool it has.
+constexpr absl::Duration kAskCopies = absl::Seconds(30);
 
 std::string TrailerOf(const grpc::ClientContext& context, const char* key) {
   const auto& trailers = context.GetServerTrailingMetadata();
@@ -178,7 +178,7 @@ class AgentCaller::Agent {
 
 AgentCaller::AgentCaller(const RemoteArrayOptions& options,
                          const std::shared_ptr<grpc::ChannelCredentials>& credentials)
-    : array_(options.name), pool_(std::make_unique<KnownPool>()) {
+    : array_(options.name), copy_timeout_(options.copy_timeout), pool_(std::make_unique<KnownPool>()) {
   for (const std::string& address : options.addresses)
     agents_.push_back(std::make_unique<Agent>(
         array_, address, *pool_, grpc::CreateCustomChannel(address, credentials, ArgumentsFor(options))));
@@ -201,7 +201,7 @@ void AgentCaller::AskWhichCopies() {
           reader->Finish(&response, outcome, queue);
           return std::shared_ptr<void>(std::move(reader));
         },
-        absl::Now() + kCopyTimeout, [this] { return closing_.load(); }, &answered);
+        absl::Now() + copy_timeout_, [this] { return closing_.load(); }, &answered);
     if (closing_) break;
   }
   if (!asked_.HasBeenNotified()) asked_.Notify();

@@ -11,8 +11,8 @@
 // process: one that starts while only the old host runs believes it.
 //
 // Thread-safe. Each agent has a connection of its own, made with the first call to it: an agent that is down
-// keeps no controller from starting, but may delay its first call by a second. Destroyed after the last call
-// has returned.
+// keeps no controller from starting, but may delay its first call by two seconds. Destroyed after the last
+// call has returned.
 
 #include <grpcpp/grpcpp.h>
 
@@ -72,6 +72,7 @@ class AgentCaller {
   void AskWhichCopies();
 
   const std::string array_;
+  const absl::Duration copy_timeout_;
   const std::unique_ptr<KnownPool> pool_;
   std::vector<std::unique_ptr<Agent>> agents_;  // constant
   std::atomic<size_t> in_use_ = 0;              // the one that is asked first

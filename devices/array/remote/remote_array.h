@@ -32,6 +32,7 @@ struct RemoteArrayOptions {
   absl::Duration call_timeout = absl::Seconds(60);  // longer than the agent's --drain-seconds
   absl::Duration wait_margin = absl::Seconds(10);
   absl::Duration search_timeout = absl::Seconds(3);
+  absl::Duration copy_timeout = absl::Seconds(2);  // of several agents, each: which copy of the pool it has
   friend bool operator==(const RemoteArrayOptions&, const RemoteArrayOptions&) = default;
 };
 
