@@ -45,6 +45,35 @@ def test_an_upgrade_and_its_rollback_are_not_noticed_by_a_writer(workloads):
     writer.stop()
 
 
+def test_an_uninstall_is_refused_while_a_pod_uses_a_volume(workloads):
+    """Nothing is removed, and what asked is gone; after a rollback helm upgrades the release again."""
+    cluster = workloads.cluster
+    workloads.claim("data", size="64Mi", volumeMode="Block")
+    writer = Writer(workloads, "writer", "data", block=True).goes_on()
+    before, claim = plugin_pods(cluster), f"{workloads.namespace}/data"
+    with pytest.raises(RuntimeError) as refused:
+        deploy.helm(cluster, "uninstall", deploy.RELEASE, "--wait")
+    said = f"{refused.value}{uninstall_log(cluster)}"
+    for words in (claim, f"by pod {workloads.namespace}/writer", "Nothing was uninstalled", "--no-hooks"):
+        assert words in said, said
+    assert plugin_pods(cluster) == before
+    kinds = "serviceaccounts,clusterroles,clusterrolebindings"
+    left = cluster.kubectl("get", kinds, f"--namespace={deploy.NAMESPACE}", "--output=name").split()
+    assert not [name for name in left if name.endswith("-uninstall")]
+    revision = json.loads(deploy.helm(cluster, "history", deploy.RELEASE, "--output=json"))[-1]["revision"]
+    deploy.helm(cluster, "rollback", deploy.RELEASE, revision, "--wait")
+    deploy.install(cluster)
+    writer.goes_on()
+    assert plugin_pods(cluster) == before
+    writer.verify("writer")
+    writer.stop()
+
+
+def uninstall_log(cluster):
+    """Of the Job that asked before the last uninstall."""
+    return cluster.kubectl("logs", "job/lunkeeper-uninstall", f"--namespace={deploy.NAMESPACE}")
+
+
 def test_the_coordinators_certificates_are_renewed_as_the_documents_say(workloads, administrators):
     """A mounted volume is not affected; a new one needs the certificates."""
     cluster = workloads.cluster
