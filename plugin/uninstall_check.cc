@@ -53,6 +53,8 @@ class VolumeUsers {
     by_claim_[facts->claim] = id;
     names_[id] = {TextAt(object, {"metadata", "name"}), facts->claim};
   }
+  // ReadPod passes over pods that have ended. One without a node waits to be scheduled: nothing is mounted
+  // for it, and an uninstall makes it wait longer.
   void AddPod(const Json& object) {
     const auto facts = fencing::ReadPod(object);
     if (!facts || facts->node.empty()) return;
@@ -62,6 +64,7 @@ class VolumeUsers {
             .pods.push_back(absl::StrCat(TextAt(object, {"metadata", "namespace"}), "/",
                                          TextAt(object, {"metadata", "name"})));
   }
+  // Also of a node that is dead: its grant is at the array, and only Lunkeeper ends it there.
   void AddLock(const Json& object) {
     for (const Json& holder : FieldAt(object, {"status", "holders"}))
       UseAt(TextAt(object, {"metadata", "name"}), TextAt(holder, {"node"}));
@@ -106,6 +109,7 @@ absl::Status RefuseUsed(const std::vector<VolumeInUse>& uses) {
       kAllTheSame));
 }
 
+// Not known is not unused. It is the operator who decides, and reads how.
 absl::Status SayUnknown(const absl::Status& status) {
   return absl::Status(status.code(),
                       absl::StrCat("whether volumes are used could not be found out: ", status.message(),
