@@ -1,4 +1,8 @@
 // The reasons are part of the interface (docs/orchestrators.md lists them): programs compare them.
+// Health is read anew with each question, from three places: the devices (what the data path says), the mount
+// table (whether a file system closed itself to writes, and what is missing), and, for a device that failed,
+// the node's grants, which tell a fence from a target that was away too long. Nothing here changes anything,
+// and what does not answer in two seconds is a problem of its own.
 #include "node/volume_health.h"
 
 #include <algorithm>
@@ -46,6 +50,21 @@ std::vector<VolumeId> ListClosedVolumes(const std::vector<Device>& devices, Moun
     if (number.ok() && numbers.contains(*number)) closed.push_back(device.volume);
   }
   return closed;
+}
+
+std::map<VolumeId, std::vector<std::string>> ListMountTargets(const std::vector<Device>& devices,
+                                                              Mounter& mounter) {
+  std::map<VolumeId, std::vector<std::string>> targets;
+  // A mount knows its block device by number only, and so does the bind of a raw device's node.
+  std::map<dev_t, VolumeId> volumes;
+  for (const Device& device : devices)
+    if (const auto number = mounter.NumberOf(device.path); number.ok()) volumes[*number] = device.volume;
+  const auto mounts = mounter.Mounts();
+  if (!mounts.ok()) return targets;
+  for (const Mount& mount : *mounts)
+    if (const auto volume = volumes.find(mount.device); volume != volumes.end())
+      targets[volume->second].push_back(mount.target);
+  return targets;
 }
 
 absl::StatusOr<std::vector<HealthProblem>> VolumeHealth::CheckVolume(const HealthRequest& request) {

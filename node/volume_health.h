@@ -4,6 +4,7 @@
 // nothing. Thread-safe; may be asked beside any other call, for it changes nothing and waits two seconds at
 // most for a file system or a controller that does not answer.
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,10 @@ struct HealthRequest {
 // Of these devices, the volumes whose file system met an error and closed itself to writes: not one that was
 // asked to be read-only. None where the mount table cannot be read.
 std::vector<VolumeId> ListClosedVolumes(const std::vector<Device>& devices, Mounter& mounter);
+
+// Where each of these devices, or its file system, is mounted. Empty where the mount table cannot be read.
+std::map<VolumeId, std::vector<std::string>> ListMountTargets(const std::vector<Device>& devices,
+                                                              Mounter& mounter);
 
 class VolumeHealth {
  public:

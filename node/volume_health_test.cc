@@ -107,6 +107,16 @@ TEST_CASE("a file system that closed itself is degraded; one that was asked to b
   CHECK(ListClosedVolumes(reader.initiator.List().value(), reader.mounter).empty());
 }
 
+TEST_CASE("where a volume is mounted is told by its device") {
+  NodeHealth f;
+  const auto targets = ListMountTargets(f.initiator.List().value(), f.mounter);
+  REQUIRE(targets.contains(f.volume));
+  CHECK_THAT(targets.at(f.volume), Catch::VectorContains(f.staging));
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  REQUIRE(f.Unstage() == StatusCode::OK);
+  CHECK(ListMountTargets(f.initiator.List().value(), f.mounter).empty());
+}
+
 TEST_CASE("a file system that fails or does not answer is told from each other") {
   NodeHealth f;
   f.filesystem.FailNext("UsageOf", absl::InternalError("input/output error"));

@@ -1,3 +1,7 @@
+// `remove-array` is two steps: the controller stores the removal, which is what counts, and then the command
+// looks twice a second at what nodes report, prints each device that is gone, and ends with the last one.
+// Killed in the second step it leaves the removal as it is. What silent nodes may have cannot be waited for,
+// and is named instead.
 #include "plugin/removal_command.h"
 
 #include <iostream>

@@ -81,6 +81,9 @@ absl::Status OpenGrants(const ServeOptions& options, const ListDevices& list, Ba
       const auto closed = ListClosedVolumes(devices, *mounter);
       return fencing::VolumeSet(closed.begin(), closed.end());
     };
+    view.mounts = [mounter = std::shared_ptr<Mounter>(MakeLinuxMounter())](const auto& devices) {
+      return ListMountTargets(devices, *mounter);
+    };
     view.fail = [prober = backends->prober](const Device& device, const std::string& why) {
       return prober->Fail(device.volume, device.target, why);
     };

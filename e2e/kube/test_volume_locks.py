@@ -9,13 +9,24 @@ def lock_of(workloads, claim="data"):
     return workloads.kubectl.find("volumelock", volume["spec"]["csi"]["volumeHandle"])
 
 
+def is_described(status):
+    """The node has said where it has the volume: staged, and published to one pod."""
+    (holder,) = status["holders"]
+    return (
+        holder["device"].startswith("/dev/loop")
+        and status["device"] == holder["device"]
+        and [path["state"] for path in holder["paths"]] == ["connected"]
+        and sorted(mount.rpartition("/")[2] for mount in holder["mounts"]) == ["globalmount", "mount"]
+    )
+
+
 def test_a_volume_has_a_lock_while_a_node_has_it(workloads):
     pod = workloads.pod_with_claim("holder")
     where, who = pod["spec"]["nodeName"], f"{workloads.namespace}/holder"
 
     def shown():
         status = (lock_of(workloads) or {}).get("status", {})
-        return status.get("node") == where and status.get("pod") == who
+        return status.get("node") == where and status.get("pod") == who and is_described(status)
 
     wait_until(shown, 30, lambda: f"the lock names {who} on {where}: {lock_of(workloads)}", pause=0.2)
     lock = lock_of(workloads)

@@ -12,6 +12,8 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/periodic.h"
+#include "fencing/agent/detail_rotation.h"
+#include "fencing/agent/heartbeat_stream.h"
 #include "fencing/agent/path_watch.h"
 #include "fencing/agent/removed_arrays.h"
 #include "fencing/agent/this_boot.h"
@@ -42,6 +44,9 @@ namespace v1 = coordinator::v1;
 // A replica that refuses a stream at once would otherwise be asked with every heartbeat.
 constexpr std::chrono::seconds kRestartStreamAfter(1);
 
+// Devices that a heartbeat describes.
+constexpr size_t kDetailsAtOnce = 2;
+
 using Clock = std::chrono::steady_clock;
 
 // Whether the device's grant was made after that fence. A target's name ends with the generation of its
@@ -52,107 +57,6 @@ bool IsNewer(const Device& device, Generation fence) {
   uint64_t generation = 0;
   return absl::SimpleAtoi(target.substr(target.rfind(':') + 1), &generation) && generation > fence;
 }
-
-// One stream to one replica. The sending thread calls SendHeartbeat, EndReason, Cancel and AwaitEnd; gRPC
-// calls the On... methods, for one event at a time.
-//
-// The owner destroys a stream only after its end. A stream must not destroy itself in OnDone: it may hold the
-// last reference to a channel, and gRPC 1.51 frees a process's last channel without waiting when that happens
-// on one of gRPC's own threads, which then go on using what was freed.
-class HeartbeatStream final : public grpc::ClientBidiReactor<v1::Heartbeat, v1::HeartbeatAnswer> {
- public:
-  using OnAnswer = std::function<void(const v1::HeartbeatAnswer&)>;
-
-  // Waits for SetEnd, which may still hold the mutex when AwaitEnd returns.
-  ~HeartbeatStream() override { const absl::MutexLock ended(&mutex_); }
-
-  static std::unique_ptr<HeartbeatStream> BeginStream(const Replicas& replicas,
-                                                      std::shared_ptr<const Replica> replica,
-                                                      OnAnswer on_answer) {
-    std::unique_ptr<HeartbeatStream> stream(new HeartbeatStream(std::move(replica), std::move(on_answer)));
-    if (const absl::Status status = replicas.PrepareCall(&stream->context_, absl::InfiniteFuture());
-        !status.ok()) {
-      stream->SetEnd(std::string(status.message()));
-      return stream;
-    }
-    stream->replica_->stub->async()->Heartbeats(&stream->context_, stream.get());
-    // Heartbeats are written outside of gRPC's callbacks. Without a hold, gRPC would call OnDone as soon as
-    // no read or write is in progress (client_callback.h, AddHold).
-    stream->AddHold();
-    stream->StartRead(&stream->answer_);
-    stream->StartCall();
-    return stream;
-  }
-
-  // Skips this heartbeat while the previous one is still being written: gRPC allows one write at a time, and
-  // a queue of old heartbeats would help nobody.
-  void SendHeartbeat(const v1::Heartbeat& heartbeat) {
-    absl::MutexLock lock(&mutex_);
-    if (writing_ || closed_) return;
-    writing_ = true;
-    heartbeat_ = heartbeat;
-    StartWrite(&heartbeat_);
-  }
-
-  // The reason why the stream ended; nullopt while it has not.
-  std::optional<std::string> EndReason() {
-    absl::MutexLock lock(&mutex_);
-    return end_;
-  }
-
-  void Cancel() { context_.TryCancel(); }
-  void AwaitEnd() {
-    absl::MutexLock lock(&mutex_);
-    const auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return end_.has_value(); };
-    mutex_.Await(absl::Condition(&ended));
-  }
-
-  // A failed read is the first sign of the end. From then on nothing is written, and the hold goes, so that
-  // gRPC can finish the stream and call OnDone with its status.
-  void OnReadDone(bool ok) override {
-    if (ok) {
-      if (!std::exchange(answered_, true))
-        LogInfo("agent", "heartbeats are heard", {{"by", replica_->address}});
-      on_answer_(answer_);
-      StartRead(&answer_);
-      return;
-    }
-    {
-      absl::MutexLock lock(&mutex_);
-      closed_ = true;
-    }
-    RemoveHold();
-  }
-  void OnWriteDone(bool) override {
-    absl::MutexLock lock(&mutex_);
-    writing_ = false;
-  }
-  void OnDone(const grpc::Status& status) override { SetEnd(status.error_message()); }
-
- private:
-  HeartbeatStream(std::shared_ptr<const Replica> replica, OnAnswer on_answer)
-      : replica_(std::move(replica)), on_answer_(std::move(on_answer)) {}
-
-  void SetEnd(const std::string& why) {
-    absl::MutexLock lock(&mutex_);
-    closed_ = true;
-    end_ = why;
-  }
-
-  const std::shared_ptr<const Replica> replica_;
-  const OnAnswer on_answer_;
-  grpc::ClientContext context_;
-  v1::HeartbeatAnswer answer_;
-  bool answered_ = false;
-
-  absl::Mutex mutex_;
-  v1::Heartbeat heartbeat_ ABSL_GUARDED_BY(mutex_);
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  // The other side closed the stream, or it was never opened: nothing is written any more.
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  // Set once gRPC makes no more use of this object.
-  std::optional<std::string> end_ ABSL_GUARDED_BY(mutex_);
-};
 
 class Sender final : public HeartbeatSender {
  public:
@@ -238,6 +142,7 @@ class Sender final : public HeartbeatSender {
     }
     removed_.EndIo(*devices, view_.fail);
     limits_.Apply(*devices);
+    DescribeDevices(*devices);  // last: only people wait for it
   }
 
   void WatchPaths(const std::vector<Device>& devices) {
@@ -248,6 +153,15 @@ class Sender final : public HeartbeatSender {
       portals.insert(device.other_portals.begin(), device.other_portals.end());
     }
     paths_.WatchPortals(portals);
+  }
+
+  void DescribeDevices(const std::vector<Device>& devices) {
+    DeviceDetails details;
+    auto mounts = view_.mounts ? view_.mounts(devices) : std::map<VolumeId, std::vector<std::string>>();
+    for (const Device& device : devices)
+      details[device.volume] = DescribeDevice(
+          device, mounts[device.volume], [this](const std::string& portal) { return paths_.IsLost(portal); });
+    details_.Update(std::move(details));
   }
 
   // A device that waits for a reachable array is not failing: the array is slow or restarting, and moving the
@@ -322,7 +236,8 @@ class Sender final : public HeartbeatSender {
   // Moves the links of all current replicas to a new map; the old map keeps those of replicas that are gone.
   void SendToReplicas() {
     std::map<std::string, Link> links;
-    const v1::Heartbeat heartbeat = NextHeartbeat();
+    v1::Heartbeat heartbeat = NextHeartbeat();
+    WriteDetails(details_.TakeNext(kDetailsAtOnce), &heartbeat);
     for (const auto& replica : replicas_.ListReplicas(absl::InfinitePast())) {
       Link& link = links[replica->address];
       if (auto known = links_.extract(replica->address); !known.empty()) link = std::move(known.mapped());
@@ -375,6 +290,7 @@ class Sender final : public HeartbeatSender {
   // By address. Only the sending thread uses it, and the destructor after that thread has ended.
   std::map<std::string, Link> links_;
   PathWatch paths_;
+  DetailRotation details_;
   RemovedArrays removed_;
   LimitSetter limits_;
 

@@ -7,8 +7,10 @@
 // outlives it.
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "devices/datapath/initiator.h"
@@ -39,6 +41,8 @@ struct NodeView {
   std::function<absl::Status(const Device& device, const std::string& why)> fail;
   // Of these devices, the volumes whose file system closed itself to writes. Empty: unknown.
   std::function<fencing::VolumeSet(const std::vector<Device>& devices)> closed = {};
+  // Where these devices are mounted, for people. Empty: unknown.
+  std::function<std::map<VolumeId, std::vector<std::string>>(const std::vector<Device>& devices)> mounts = {};
   // Whether kubelet and the container runtime answer. Empty: unknown, and both are taken to be well.
   std::function<bool()> kubelet_ok;
   // Sets the limits of a volume's device. Empty: they stay as they were attached.

@@ -140,9 +140,10 @@ class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::
     }
     if (message_.node() != node_.value()) return absl::InvalidArgumentError("node: changes within a stream");
     last_ = std::chrono::steady_clock::now();
-    if (streams_.sink != nullptr)
-      answer_ = WriteAnswer(streams_.sink->OnHeartbeat(std::move(heartbeat)), streams_.sink->LimitsOf(node_),
-                            streams_.sink->RemovedArrays(), streams_.replicas.ListReplicas());
+    if (streams_.sink == nullptr) return absl::OkStatus();
+    streams_.sink->OnDetails(heartbeat, ReadDetails(message_));
+    answer_ = WriteAnswer(streams_.sink->OnHeartbeat(std::move(heartbeat)), streams_.sink->LimitsOf(node_),
+                          streams_.sink->RemovedArrays(), streams_.replicas.ListReplicas());
     return absl::OkStatus();
   }
 

@@ -14,6 +14,7 @@
 #include "fencing/core/core.h"
 #include "fencing/failover/action_runner.h"
 #include "fencing/failover/array_hub.h"
+#include "fencing/failover/details_board.h"
 #include "fencing/failover/event_queue.h"
 #include "fencing/failover/failover_metrics.h"
 #include "fencing/failover/failover_recorder.h"
@@ -104,6 +105,9 @@ class FailoverController final : public Failover {
                   Wake::kLater);
     return fences;
   }
+  void OnDetails(const Heartbeat& heartbeat, const DeviceDetails& details) override {
+    details_.OnDetails(heartbeat.node, heartbeat.present, details, NowOn(executor_));
+  }
   LimitsByVolume LimitsOf(const NodeId& node) override { return limits_.LimitsOf(node); }
   void OnClosed(const NodeId& node) override {
     heard_.Forget(node);
@@ -152,6 +156,7 @@ class FailoverController final : public Failover {
   FenceBoard board_;
   HeardNodes heard_;
   LimitsBoard limits_;
+  DetailsBoard details_;
   SightBoard sights_;
 
   // Used by the loop's thread only, but for what the classes say.
@@ -193,11 +198,7 @@ void FailoverController::RunTick(Instant now) {
     for (const ArrayId& array : arrays_.RefreshArrays()) FeedCore(now, ArrayGone{array});
     for (const ArrayId& array : arrays_.ListArrays()) FeedCore(now, ArrayConfigured{array});
     DeleteLocksOfRemoved(now);
-    if (core_.Leads()) {
-      health_.ReportChanges();
-    } else {
-      health_.StopReporting();
-    }
+    core_.Leads() ? health_.ReportChanges() : health_.StopReporting();
     arrays_refreshed_at_ = now;
   }
   for (const ArrayId& array : arrays_.LostArrays(now)) FeedCore(now, ArrayLost{array});
@@ -322,7 +323,8 @@ LockPublisherInputs FailoverController::MakeLockInputs() {
       .has_array = [this](const ArrayId& array) { return arrays_.HasArray(array); },
       .cluster = core_.state().cluster,
       .objects = objects_,
-      .executor = executor_};
+      .executor = executor_,
+      .find_detail = [this](const auto& node, const auto& volume) { return details_.Find(node, volume); }};
 }
 
 void FailoverController::ReadLease() {

@@ -17,21 +17,34 @@ std::string FormatStamp(absl::Time at) {
 }
 
 Json HolderOf(const LockHolder& holder) {
+  Json paths = Json::array();
+  for (const DevicePath& path : holder.detail.paths)
+    paths.push_back({{"portal", path.portal}, {"state", ToText(path.state)}});
   return {{"node", NameOf(holder.node).value()}, {"instance", InstanceOf(holder.node)},
           {"pods", Json(holder.pods)},           {"access", ToText(holder.access)},
-          {"generation", holder.generation},     {"since", FormatStamp(holder.since)}};
+          {"generation", holder.generation},     {"since", FormatStamp(holder.since)},
+          {"device", holder.detail.device},      {"paths", std::move(paths)},
+          {"mounts", Json(holder.detail.mounts)}};
+}
+
+size_t HashOf(const DeviceDetail& detail) {
+  size_t hash = absl::HashOf(detail.device, detail.mounts, detail.paths.size());
+  for (const DevicePath& path : detail.paths) hash = absl::HashOf(hash, path.portal, path.state);
+  return hash;
 }
 
 }  // namespace
 
+// What the node says comes from its heartbeats, and may be some seconds older than the grant.
 // The top-level fields repeat the holders for kubectl's columns (additionalPrinterColumns), which cannot show
 // lists of objects.
 Json StatusOf(const VolumeLock& lock) {
-  std::vector<std::string> nodes, pods;
+  std::vector<std::string> nodes, pods, devices;
   Json holders = Json::array();
   for (const LockHolder& holder : lock.holders) {
     nodes.push_back(NameOf(holder.node).value());
     pods.insert(pods.end(), holder.pods.begin(), holder.pods.end());
+    if (!holder.detail.device.empty()) devices.push_back(holder.detail.device);
     holders.push_back(HolderOf(holder));
   }
   const LockHolder& first = lock.holders.front();
@@ -42,6 +55,7 @@ Json StatusOf(const VolumeLock& lock) {
                                                   : "Filesystem"},
           {"node", absl::StrJoin(nodes, ",")},
           {"pod", absl::StrJoin(pods, ",")},
+          {"device", absl::StrJoin(devices, ",")},
           {"access", ToText(first.access)},
           {"since", FormatStamp(first.since)},
           {"holders", std::move(holders)}};
@@ -51,7 +65,8 @@ Json StatusOf(const VolumeLock& lock) {
 size_t HashOf(const VolumeLock& lock) {
   size_t hash = absl::HashOf(lock.persistent_volume, lock.claim, lock.block, lock.holders.size());
   for (const LockHolder& holder : lock.holders)
-    hash = absl::HashOf(hash, holder.node, holder.access, holder.generation, holder.pods);
+    hash =
+        absl::HashOf(hash, holder.node, holder.access, holder.generation, holder.pods, HashOf(holder.detail));
   return hash;
 }
 

@@ -10,6 +10,7 @@
 #include "devices/array/grant_store.h"
 #include "fencing/core/types.h"
 #include "fencing/kube/kube_client.h"
+#include "fencing/protocol/device_detail.h"
 
 namespace lunkeeper::fencing {
 
@@ -21,6 +22,7 @@ struct LockHolder {
   Generation generation = 0;
   absl::Time since;
   std::vector<std::string> pods;  // on that node, "namespace/name"
+  DeviceDetail detail;            // as the node says; without a device: it has said nothing
 };
 
 struct VolumeLock {

@@ -81,7 +81,7 @@ VolumeLockPublisher::Holders VolumeLockPublisher::NextOf(const ArrayPoll& poll, 
   for (const size_t i : next)
     if (to.empty() || holdings[i].volume <= to)
       held[holdings[i].volume].push_back(
-          {holdings[i].node, poll.kinds[i].access, poll.kinds[i].generation, absl::InfiniteFuture(), {}});
+          {holdings[i].node, poll.kinds[i].access, poll.kinds[i].generation, absl::InfiniteFuture(), {}, {}});
   return held;
 }
 
@@ -136,6 +136,7 @@ VolumeLock VolumeLockPublisher::DescribeLock(const VolumeId& volume, std::vector
         if (generation == holder.generation) holder.since = since;
     for (const Pod* pod : pods)
       if (pod->node == NameOf(holder.node)) holder.pods.push_back(pod->id.value());
+    if (inputs_.find_detail) holder.detail = inputs_.find_detail(holder.node, volume);
   }
   if (const std::string* name = inputs_.objects.FindVolumeOf(volume); name != nullptr) {
     const VolumeFacts* facts = inputs_.objects.FindVolume(*name);

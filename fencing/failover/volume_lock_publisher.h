@@ -31,6 +31,8 @@ struct LockPublisherInputs {
   const Cluster& cluster;
   const ObjectCache& objects;
   Executor& executor = RealExecutor();
+  // What a node says of its device. Empty: nothing is known of devices.
+  std::function<DeviceDetail(const NodeId&, const VolumeId&)> find_detail = {};
 };
 
 class VolumeLockPublisher {

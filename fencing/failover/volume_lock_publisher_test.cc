@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "fencing/failover/details_board.h"
 #include "fencing/failover/testing/fake_api.h"
 
 namespace lunkeeper::fencing {
@@ -87,12 +88,15 @@ struct LocksRig {
   std::vector<std::function<void()>> jobs;
   std::atomic<bool> may_write = true;
   std::set<ArrayId> arrays = {ArrayId("a1"), ArrayId("a2")};
+  DetailsBoard details;
   ArrayPoll poll;
   Instant now;
   std::unique_ptr<VolumeLockPublisher> locks = std::make_unique<VolumeLockPublisher>(
       *client,
-      LockPublisherInputs{[this](auto job) { Post(std::move(job)); }, [this] { return may_write.load(); },
-                          [this](const ArrayId& array) { return arrays.contains(array); }, cluster, objects});
+      LockPublisherInputs{
+          [this](auto job) { Post(std::move(job)); }, [this] { return may_write.load(); },
+          [this](const ArrayId& array) { return arrays.contains(array); }, cluster, objects, RealExecutor(),
+          [this](const NodeId& node, const VolumeId& volume) { return details.Find(node, volume); }});
 };
 
 }  // namespace
@@ -113,6 +117,31 @@ TEST_CASE("a volume's lock says who has it, and goes with the grant") {
   CHECK(TextAt(holder, {"instance"}) == "00000000000000aa");
   rig.Release();
   CHECK(rig.Comes([&] { return rig.Lock(volume).is_null(); }));
+}
+
+TEST_CASE("a lock shows each holder's device, paths and mounts, as the node says") {
+  LocksRig rig;
+  const VolumeId volume = IdOf(1);
+  const NodeId node("n1.00000000000000aa");
+  rig.Hold(volume, "n1", 7);
+  REQUIRE(rig.Comes([&] { return rig.Shown(volume, "node") == "n1"; }));
+  CHECK(rig.Shown(volume, "device").empty());  // it has said nothing yet, or never does
+  const DeviceDetail seen{.device = "/dev/loop3",
+                          .paths = {{"10.0.0.5:3260", PathState::kConnected}},
+                          .mounts = {"/staging", "/pods/x"}};
+  rig.details.OnDetails(node, {volume}, {{volume, seen}}, Instant(10_s));
+  REQUIRE(rig.Comes([&] { return rig.Shown(volume, "device") == "/dev/loop3"; }));
+  const Json holder = rig.Lock(volume)["status"]["holders"][0];
+  CHECK(TextAt(holder, {"device"}) == "/dev/loop3");
+  CHECK((holder["paths"] == Json::parse(R"([{"portal": "10.0.0.5:3260", "state": "connected"}])")));
+  CHECK((holder["mounts"] == Json::parse(R"(["/staging", "/pods/x"])")));
+  DeviceDetail lost = seen;
+  lost.paths[0].state = PathState::kLost;
+  rig.details.OnDetails(node, {volume}, {{volume, lost}}, Instant(20_s));
+  CHECK(rig.Comes(
+      [&] { return TextAt(rig.Lock(volume)["status"]["holders"][0]["paths"][0], {"state"}) == "lost"; }));
+  rig.details.OnDetails(node, {}, {}, Instant(30_s));
+  CHECK(rig.Comes([&] { return rig.Shown(volume, "device").empty(); }));
 }
 
 TEST_CASE("what somebody does to a lock is put right, and since when it is so stays known") {

@@ -9,6 +9,7 @@
 
 #include "devices/volume_limits.h"
 #include "fencing/core/event.h"
+#include "fencing/protocol/device_detail.h"
 
 namespace lunkeeper {
 
@@ -19,6 +20,8 @@ class HeartbeatSink {
   virtual ~HeartbeatSink() = default;
   // Returns the fences in force against the node; the answer to the heartbeat carries them.
   virtual FencesByArray OnHeartbeat(fencing::Heartbeat heartbeat) = 0;
+  // What each heartbeat says of some of the node's devices, for people; called before it is handed over.
+  virtual void OnDetails(const fencing::Heartbeat&, const DeviceDetails&) {}
   // Of the node's volumes that have had limits; the answer carries them too. They may be older than the
   // node's.
   virtual LimitsByVolume LimitsOf(const NodeId&) { return {}; }

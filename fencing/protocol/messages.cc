@@ -59,6 +59,50 @@ absl::Status CheckSizes(const coordinator::v1::Heartbeat& message) {
       absl::StrCat("known: at most ", kMostArrays, " arrays of at most ", kLongestArray, " bytes"));
 }
 
+// Of one heartbeat: an honest node sends two.
+constexpr int kMostDetails = 8;
+
+bool IsDetailText(const std::string& text) {
+  return !text.empty() && text.size() <= kLongestDetailText &&
+         std::none_of(text.begin(), text.end(), [](char c) { return absl::ascii_iscntrl(c); });
+}
+
+// A newer node may know more states: for people, unknown is an answer.
+PathState ReadState(coordinator::v1::DeviceDetail::PathState state) {
+  switch (state) {
+    case coordinator::v1::DeviceDetail::CONNECTED:
+      return PathState::kConnected;
+    case coordinator::v1::DeviceDetail::STANDBY:
+      return PathState::kStandby;
+    case coordinator::v1::DeviceDetail::RECONNECTING:
+      return PathState::kReconnecting;
+    case coordinator::v1::DeviceDetail::LOST:
+      return PathState::kLost;
+    case coordinator::v1::DeviceDetail::FAILED:
+      return PathState::kFailed;
+    default:
+      return PathState::kUnknown;
+  }
+}
+
+coordinator::v1::DeviceDetail::PathState WriteState(PathState state) {
+  switch (state) {
+    case PathState::kConnected:
+      return coordinator::v1::DeviceDetail::CONNECTED;
+    case PathState::kStandby:
+      return coordinator::v1::DeviceDetail::STANDBY;
+    case PathState::kReconnecting:
+      return coordinator::v1::DeviceDetail::RECONNECTING;
+    case PathState::kLost:
+      return coordinator::v1::DeviceDetail::LOST;
+    case PathState::kFailed:
+      return coordinator::v1::DeviceDetail::FAILED;
+    case PathState::kUnknown:
+      break;
+  }
+  return coordinator::v1::DeviceDetail::UNKNOWN;
+}
+
 VolumeLimits ReadLimits(const coordinator::v1::Limits& message) {
   return {
       .iops = message.iops(), .bytes_per_second = message.bytes_per_second(), .version = message.version()};
@@ -195,6 +239,37 @@ coordinator::v1::Heartbeat WriteHeartbeat(const fencing::Heartbeat& heartbeat) {
   for (const auto& [array, generation] : heartbeat.known)
     (*message.mutable_known())[array.value()] = generation;
   return message;
+}
+
+// One that has far too many is not read at all: it is no node of ours, and costs nothing more.
+DeviceDetails ReadDetails(const coordinator::v1::Heartbeat& message) {
+  DeviceDetails details;
+  if (message.details_size() > kMostDetails) return details;
+  for (const auto& each : message.details()) {
+    if (!IsDetailText(each.volume_id()) || !IsDetailText(each.device())) continue;
+    DeviceDetail& detail = details[VolumeId(each.volume_id())];
+    detail.device = each.device();
+    for (const auto& path : each.paths())
+      if (detail.paths.size() < kMostPaths && IsDetailText(path.portal()))
+        detail.paths.push_back({path.portal(), ReadState(path.state())});
+    for (const std::string& mount : each.mounts())
+      if (detail.mounts.size() < kMostMounts && IsDetailText(mount)) detail.mounts.push_back(mount);
+  }
+  return details;
+}
+
+void WriteDetails(const DeviceDetails& details, coordinator::v1::Heartbeat* message) {
+  for (const auto& [volume, detail] : details) {
+    coordinator::v1::DeviceDetail* entry = message->add_details();
+    entry->set_volume_id(volume.value());
+    entry->set_device(detail.device);
+    for (const DevicePath& path : detail.paths) {
+      coordinator::v1::DeviceDetail::Path* way = entry->add_paths();
+      way->set_portal(path.portal);
+      way->set_state(WriteState(path.state));
+    }
+    for (const std::string& mount : detail.mounts) entry->add_mounts(mount);
+  }
 }
 
 // The message has no node: a stream's answers are about the node that sends its heartbeats there.

@@ -10,6 +10,7 @@
 #include "devices/grant.h"
 #include "fencing/core/event.h"
 #include "fencing/protocol/coordinator.pb.h"
+#include "fencing/protocol/device_detail.h"
 #include "fencing/protocol/heartbeat_sink.h"
 
 namespace lunkeeper {
@@ -30,6 +31,9 @@ coordinator::v1::Grant WriteGrant(const Grant& grant);
 // Every list and text is checked for its length.
 absl::StatusOr<fencing::Heartbeat> ReadHeartbeat(const coordinator::v1::Heartbeat& message);
 coordinator::v1::Heartbeat WriteHeartbeat(const fencing::Heartbeat& heartbeat);
+// What is malformed or too long is left out: no heartbeat is refused for what only people look at.
+DeviceDetails ReadDetails(const coordinator::v1::Heartbeat& message);
+void WriteDetails(const DeviceDetails& details, coordinator::v1::Heartbeat* message);
 FencesByArray ReadFences(const NodeId& node, const coordinator::v1::HeartbeatAnswer& message);
 LimitsByVolume ReadLimits(const coordinator::v1::HeartbeatAnswer& message);
 std::set<std::string> ReadRemovedArrays(const coordinator::v1::HeartbeatAnswer& message);

@@ -52,6 +52,50 @@ TEST_CASE("a heartbeat's answer carries limits, and so does a grant that has any
   CHECK(ReadGrant({}, WriteGrant(grant)).limits == grant.limits);
 }
 
+TEST_CASE("a heartbeat says of some devices where they are, and an older node's says nothing") {
+  const DeviceDetails details = {{VolumeId("v1"),
+                                  {.device = "/dev/loop3",
+                                   .paths = {{"10.0.0.5:3260", PathState::kConnected},
+                                             {"10.0.1.5:3260", PathState::kStandby},
+                                             {"a", PathState::kReconnecting},
+                                             {"b", PathState::kLost},
+                                             {"c", PathState::kFailed}},
+                                   .mounts = {"/var/lib/kubelet/pods/x/mount"}}},
+                                 {VolumeId("v2"), {.device = "/dev/loop4", .paths = {}, .mounts = {}}}};
+  v1::Heartbeat message;
+  CHECK(ReadDetails(message).empty());
+  WriteDetails(details, &message);
+  CHECK((ReadDetails(message) == details));
+  message.mutable_details(0)->mutable_paths(0)->set_state(static_cast<v1::DeviceDetail::PathState>(99));
+  CHECK(ReadDetails(message)[VolumeId("v1")].paths[0].state == PathState::kUnknown);
+}
+
+TEST_CASE("no heartbeat is refused for what it says of devices; what is malformed is left out") {
+  v1::Heartbeat message;
+  const auto add = [&](const std::string& device) {
+    v1::DeviceDetail* detail = message.add_details();
+    detail->set_volume_id("v" + std::to_string(message.details_size()));
+    detail->set_device(device);
+    return detail;
+  };
+  add(std::string(1000, 'x'));
+  add("/dev/loop\n3");
+  v1::DeviceDetail* good = add("/dev/loop3");
+  good->add_mounts(std::string(1000, 'x'));
+  for (int i = 0; i < 100; ++i) {
+    good->add_mounts("/mnt");
+    good->add_paths()->set_portal("10.0.0.5:3260");
+  }
+  CHECK(ReadHeartbeat(message).ok());
+  const DeviceDetails details = ReadDetails(message);
+  REQUIRE(details.size() == 1);
+  CHECK(details.begin()->second.mounts == std::vector<std::string>(kMostMounts, "/mnt"));
+  CHECK(details.begin()->second.paths.size() == kMostPaths);
+  while (message.details_size() < 1000) add("/dev/loop3");
+  CHECK(ReadHeartbeat(message).ok());
+  CHECK(ReadDetails(message).empty());
+}
+
 TEST_CASE("a heartbeat's answer names the arrays that were removed") {
   CHECK(ReadRemovedArrays(WriteAnswer({}, {}, {"rack1", "rack2"}, {})) ==
         std::set<std::string>{"rack1", "rack2"});
