@@ -130,6 +130,9 @@ absl::StatusOr<std::vector<VolumeInUse>> FindUsedVolumes(kube::KubeClient& clien
   return uses.TakeUses();
 }
 
+// While something is used it is worth looking again, for a use that is just ending: an unmount, and then the
+// VolumeLock's deletion a second later. An error is worth it for longer: a service account and its rights are
+// as new as the Job, and an API server may be restarting.
 absl::Status CheckUninstall(kube::KubeClient& client, const UninstallCheckTimes& times) {
   const absl::Time settled = absl::Now() + times.settles, deadline = absl::Now() + times.timeout;
   for (;;) {

@@ -48,6 +48,8 @@ DeviceDetails DetailRotation::TakeNext(size_t most) {
     const auto taken = taken_.find(each.first);
     if (next.size() < most && (taken == taken_.end() || taken->second != each.second)) next.insert(each);
   }
+  // Once around at most, as a node may have fewer than fit. One that goes ahead of its turn, since
+  // it changed, keeps its turn all the same.
   auto turn = details_.upper_bound(last_);
   for (size_t looked = 0; looked < details_.size() && next.size() < most; ++looked, ++turn) {
     if (turn == details_.end()) turn = details_.begin();

@@ -155,6 +155,8 @@ class Sender final : public HeartbeatSender {
     paths_.WatchPortals(portals);
   }
 
+  // For VolumeLocks. Without a list of devices the last one stays: a data path that does not answer may have
+  // all of them still, and controllers know from `failing` what to think of it.
   void DescribeDevices(const std::vector<Device>& devices) {
     DeviceDetails details;
     auto mounts = view_.mounts ? view_.mounts(devices) : std::map<VolumeId, std::vector<std::string>>();

@@ -141,6 +141,8 @@ class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::
     if (message_.node() != node_.value()) return absl::InvalidArgumentError("node: changes within a stream");
     last_ = std::chrono::steady_clock::now();
     if (streams_.sink == nullptr) return absl::OkStatus();
+    // First, as it needs the heartbeat's list of devices. What it says can neither end the stream nor delay
+    // the answer: it is for people.
     streams_.sink->OnDetails(heartbeat, ReadDetails(message_));
     answer_ = WriteAnswer(streams_.sink->OnHeartbeat(std::move(heartbeat)), streams_.sink->LimitsOf(node_),
                           streams_.sink->RemovedArrays(), streams_.replicas.ListReplicas());

@@ -121,6 +121,9 @@ std::vector<VolumeLockPublisher::Write> VolumeLockPublisher::PlanWrites(const Ar
   return writes;
 }
 
+// What a node says of its device changes more often than its grant, and writes of it are bounded like those
+// of grants: at most kMostWrites a sweep, after failover's own, and of each volume one in some seconds
+// (details_board.h).
 // Holders in the order of their generations, which is the order in which they got the volume.
 VolumeLock VolumeLockPublisher::DescribeLock(const VolumeId& volume, std::vector<LockHolder> holders,
                                              const LockFacts* known) const {
