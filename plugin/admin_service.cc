@@ -45,6 +45,7 @@ void FillUses(const std::vector<fencing::VolumeUse>& uses, admin::v1::ArrayUses*
     entry->set_node(use.node.value());
     entry->set_has_device(use.has_device);
     entry->set_node_is_silent(use.is_silent);
+    entry->set_io_ended(use.io_ended);
     for (const auto& pod : use.pods) entry->add_pods(pod.first.value());
   }
 }

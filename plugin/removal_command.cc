@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -61,6 +62,24 @@ absl::StatusOr<ArrayUses> ListUses(const RemovalCommand& command) {
                                                                request);
 }
 
+// What a node still has when the time is over. The node itself says whether its I/O has ended.
+absl::Status DescribeLeft(const std::string& array, const ArrayUses& uses) {
+  std::vector<std::string> left;
+  bool goes_on = false;
+  for (const VolumeUse& use : uses.uses()) {
+    if (!use.has_device() || use.node_is_silent()) continue;
+    left.push_back(absl::StrCat(DescribePlace({use.volume(), use.node()}),
+                                use.io_ended() ? ", whose I/O has ended" : ", WHOSE I/O GOES ON"));
+    goes_on = goes_on || !use.io_ended();
+  }
+  return absl::DeadlineExceededError(absl::StrCat(
+      "array ", array, " is removed, but not everything is detached yet: ", absl::StrJoin(left, "; "),
+      goes_on ? ". Where I/O goes on, the node's plugin is of an older version, or its data path does not "
+                "answer: upgrade the plugin or end the pods, and until then count on writes to the array"
+              : "",
+      ". Pods that still use it have to end; --force deletes them. Repeat the command to go on waiting"));
+}
+
 // Until nothing is left on nodes whose heartbeats arrive. Returns what silent ones may have.
 absl::StatusOr<std::set<Place>> FollowRemoval(const RemovalCommand& command) {
   const absl::Time deadline = absl::Now() + absl::Seconds(command.target.timeout_seconds);
@@ -71,11 +90,7 @@ absl::StatusOr<std::set<Place>> FollowRemoval(const RemovalCommand& command) {
     for (const Place& place : before)
       if (!left.contains(place)) std::cout << DescribePlace(place) << ": detached" << std::endl;
     if (left.empty()) return SilentPlaces(uses);
-    if (absl::Now() + kFollowEvery >= deadline)
-      return absl::DeadlineExceededError(absl::StrCat(
-          "array ", command.array, " is removed, and its I/O has ended, but not everything is detached yet: ",
-          absl::StrJoin(left, ", ", [](auto* out, const Place& place) { out->append(DescribePlace(place)); }),
-          ". Pods that still use it have to end; --force deletes them. Repeat the command to go on waiting"));
+    if (absl::Now() + kFollowEvery >= deadline) return DescribeLeft(command.array, uses);
     before = left;
     absl::SleepFor(kFollowEvery);
   }

@@ -61,18 +61,27 @@ TEST_CASE("a silent node of which no device is known is named, too") {
              Catch::Contains("on node n1: the node is silent") && !Catch::Contains("n2"));
 }
 
-TEST_CASE("a removal that nodes do not finish in time says what is left, and that it stands") {
-  Shell shell([](Backends& backends) {
-    backends.array_removal.remove = [](const std::string&, bool) {
-      return std::vector{UseOn("n1", true, false)};
+// A node whose plugin is of an older version does not know that it should end anything.
+TEST_CASE("a removal that nodes do not finish in time says what is left, and whose I/O goes on") {
+  std::atomic<bool> ended = true;
+  Shell shell([&](Backends& backends) {
+    const auto left = [&] {
+      fencing::VolumeUse here = UseOn("n1", true, false), there = UseOn("n2", true, false);
+      here.io_ended = true;
+      there.io_ended = ended;
+      return std::vector{here, there};
     };
-    backends.array_removal.list_uses = [](const std::string&) {
-      return std::vector{UseOn("n1", true, false)};
-    };
+    backends.array_removal.remove = [left](const std::string&, bool) { return left(); };
+    backends.array_removal.list_uses = [left](const std::string&) { return left(); };
   });
-  CHECK_THAT(shell.Run({"remove-array", "a1", "--timeout", "1"}),
-             Catch::Contains("error:") && Catch::Contains("array a1 is removed") &&
-                 Catch::Contains("volume a1-v0000000000000001 on node n1"));
+  for (const bool all : {true, false}) {
+    ended = all;
+    const std::string told = shell.Run({"remove-array", "a1", "--timeout", "1"});
+    CHECK_THAT(told, Catch::Contains("error:") && Catch::Contains("array a1 is removed") &&
+                         Catch::Contains("volume a1-v0000000000000001 on node n1, whose I/O has ended"));
+    CHECK((told.find("on node n2, WHOSE I/O GOES ON") != std::string::npos) == !all);
+    CHECK((told.find("older version") != std::string::npos) == !all);
+  }
 }
 
 TEST_CASE("without failover no array is removed or added back") {

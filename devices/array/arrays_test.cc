@@ -181,15 +181,39 @@ TEST_CASE("no array is used before it is known which were removed") {
   CHECK(absl::IsUnavailable(grants->AcquireGrant({id, kNode}, absl::ZeroDuration()).status()));
   CHECK(absl::IsUnavailable(grants->ReleaseGrant(id, kNode, GrantOwner::kNode, kAnyGeneration)));
 
-  arrays.SetRemoved({"two"});
-  arrays.SetCurrent(true);
+  arrays.SetRemoved({"record", {"two"}, {}}, RealExecutor().SteadyNow());
   CHECK(arrays.ListCertainlyRemoved() == std::set<std::string>{"two"});
   CHECK(volumes->GetVolume(id).ok());
-  // It goes on with what it last knew, but ends nobody's I/O for it.
-  arrays.SetCurrent(false);
+  // What was read long ago still counts, but ends nobody's I/O.
+  arrays.SetRemoved({"record", {"two"}, {}}, RealExecutor().SteadyNow() - RemainingArrays::kCertainFor);
   CHECK(arrays.ListCertainlyRemoved().empty());
   CHECK(arrays.IsRemoved("two"));
   CHECK(volumes->GetVolume(id).ok());
+}
+
+TEST_CASE("an array that is being added back is not used yet, and no node ends I/O of it any more") {
+  RemainingArrays arrays(std::make_shared<ArraysFixture>());
+  arrays.SetRemoved({"record", {"one", "two"}, {"two"}}, RealExecutor().SteadyNow());
+  CHECK(arrays.ListCertainlyRemoved() == std::set<std::string>{"one"});
+  CHECK(arrays.IsRemoved("two"));
+}
+
+TEST_CASE("a record made anew adds no array back, and no node ends I/O for what it does not have") {
+  RemainingArrays arrays(std::make_shared<ArraysFixture>());
+  const auto read = [&](const char* record, const std::set<std::string>& removed) {
+    arrays.SetRemoved({record, removed, {}}, RealExecutor().SteadyNow());
+  };
+  read("first", {"one", "two"});
+  read("second", {"two"});
+  CHECK(arrays.IsRemoved("one"));
+  CHECK(arrays.ListLost() == std::set<std::string>{"one"});
+  CHECK(arrays.ListCertainlyRemoved() == std::set<std::string>{"two"});
+  read("third", {});
+  CHECK(arrays.ListLost() == std::set<std::string>{"one", "two"});
+  read("third", {"one"});
+  read("third", {});
+  CHECK_FALSE(arrays.IsRemoved("one"));
+  CHECK(arrays.IsRemoved("two"));
 }
 
 TEST_CASE("a removed array is asked for nothing, and nothing waits for it") {
@@ -200,12 +224,15 @@ TEST_CASE("a removed array is asked for nothing, and nothing waits for it") {
   const auto groups = MakeGroupRouter(arrays);
   const auto grants = MakeGrantRouter(arrays);
   const VolumeId gone = configured.Make(*configured.one, "v"), there = configured.Make(*configured.two, "v");
-  arrays.SetCurrent(true);
+  const auto set_removed = [&](const std::set<std::string>& removed) {
+    arrays.SetRemoved({"record", removed, {}}, RealExecutor().SteadyNow());
+  };
+  set_removed({});
   REQUIRE(grants->AcquireGrant({gone, kNode}, absl::ZeroDuration()).ok());
   configured.one->FailWith(absl::UnavailableError("one hangs"));
   CHECK_FALSE(grants->ListGrants({}).ok());
 
-  arrays.SetRemoved({"one", "three"});
+  set_removed({"one", "three"});
   CHECK(arrays.ListArrays().size() == 1);
   CHECK(grants->ListGrants({})->empty());
   CHECK(grants->ListGrants({gone, {}})->empty());
@@ -220,12 +247,12 @@ TEST_CASE("a removed array is asked for nothing, and nothing waits for it") {
   CHECK(volumes->ListVolumes("", 0)->items.size() == 1);
   CHECK(volumes->GetVolume(there).ok());
 
-  arrays.SetRemoved({"one", "two-v"});
+  set_removed({"one", "two-v"});
   CHECK(volumes->ListVolumes("", 0)->items.empty());
   CHECK(absl::IsFailedPrecondition(volumes->GetCapacity().status()));
 
   configured.one->FailWith(absl::OkStatus());
-  arrays.SetRemoved({});
+  set_removed({});
   CHECK(volumes->GetVolume(gone).ok());  // nothing was changed on it
   CHECK(grants->ListGrants({})->size() == 1);
 }

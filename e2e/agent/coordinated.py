@@ -92,6 +92,7 @@ class CoordinatedRig(AgentRig):
 
     def _join_cluster(self):
         """The controller gets a coordinator, and finds an API server as in a pod."""
+        self.api.create("/api/v1/namespaces/lunkeeper/configmaps", "lunkeeper-removed-arrays")
         server = self.controller
         certificate, key = self.authority.issue("coordinator", "DNS:coordinator.example")
         settings = self.folder / "failover.json"

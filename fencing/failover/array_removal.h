@@ -37,12 +37,13 @@ class ArrayRemoval {
   // message says so.
   absl::StatusOr<std::vector<VolumeUse>> RemoveArray(const RemoveArrayRequest& request, absl::Time deadline);
   // Grants of nodes whose heartbeats arrive and name no device are released first: they are left from before.
-  // The array has to answer. NOT_FOUND: no such array is configured.
+  // The array has to answer. Takes some seconds, until no replica can name it to a node any more. NOT_FOUND:
+  // no such array is configured. ABORTED: the record was changed meanwhile, by a removal perhaps.
   absl::Status AddArray(const std::string& array, absl::Time deadline);
 
  private:
   absl::Status DeletePods(const std::vector<VolumeUse>& uses, absl::Time deadline);
-  absl::Status ReleaseUnusedGrants(const std::string& name, GrantStore& grants);
+  absl::Status ReleaseUnusedGrants(const std::string& name, GrantStore& grants, absl::Time deadline);
 
   RemainingArrays& arrays_;
   Failover& failover_;

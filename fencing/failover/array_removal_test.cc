@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/time/clock.h"
+#include "base/testing/captured_log.h"
+#include "base/testing/test_host.h"
 #include "devices/array/array_router.h"
 #include "fencing/failover/removal_record.h"
 #include "fencing/failover/testing/failover_world.h"
@@ -13,6 +17,7 @@ namespace lunkeeper::fencing {
 namespace {
 
 constexpr char kSpace[] = "lunkeeper";
+constexpr char kConfigMaps[] = "/api/v1/configmaps";
 constexpr char kRecord[] = "/api/v1/namespaces/lunkeeper/configmaps/lunkeeper-removed-arrays";
 
 RemainingArrays& RemainingIn(FailoverWorld& world) {
@@ -54,6 +59,8 @@ struct RemovalRig {
   bool HasLock() {
     return !world.api.Get("/apis/lunkeeper.io/v1alpha1/volumelocks/" + volume.value()).is_null();
   }
+  absl::Status Add() { return removal.AddArray("fake", InAWhile()); }
+  std::string Entry() const { return TextAt(world.api.Get(kRecord), {"data", "fake"}); }
   bool IsRecorded() const { return TextAt(world.api.Get(kRecord), {"data", "fake"}) == "me"; }
 };
 
@@ -179,6 +186,78 @@ TEST_CASE("an array that is added back has no grants of nodes that lost their de
   CHECK(rig.world.Holds("n3", kept));
   CHECK(Comes([&] { return rig.remaining.ListArrays().size() == 1; }));
   CHECK(absl::IsNotFound(rig.removal.AddArray("rack9", RemovalRig::InAWhile())));
+}
+
+// What a watch brings would be old: it has fallen silent before the removal.
+TEST_CASE("an array is added back without left grants also where the removal has not been heard of") {
+  RemovalRig rig;
+  REQUIRE(Comes([&] { return rig.remaining.CheckKnown().ok(); }));
+  rig.world.api.SilenceWatches(kConfigMaps);
+  REQUIRE(rig.Remove(true).ok());
+  rig.world.SetDevices("n1", {});
+  REQUIRE(Comes([&] { return !rig.Has("n1", true); }));
+  REQUIRE(rig.Add().ok());
+  CHECK_FALSE(rig.IsRecorded());
+  CHECK_FALSE(rig.world.Holds("n1", rig.volume));
+}
+
+TEST_CASE("once an array is added back, no replica names it to a node, nor one that hears nothing more") {
+  RemovalRig rig;
+  REQUIRE(rig.Remove(true).ok());
+  REQUIRE(Comes([&] { return rig.remaining.ListCertainlyRemoved().contains("fake"); }));
+  rig.watch.reset();
+  REQUIRE(rig.Add().ok());
+  CHECK(rig.remaining.ListCertainlyRemoved().empty());
+}
+
+TEST_CASE("a removal that comes while the array is added back is the last word") {
+  RemovalRig rig;
+  REQUIRE(rig.Remove(true).ok());
+  rig.world.SetDevices("n1", {});
+  absl::Status added;
+  {
+    const std::jthread adding([&] { added = rig.Add(); });
+    REQUIRE(Comes([&] { return rig.Entry() != "me"; }));
+    REQUIRE(rig.Remove(true).ok());
+  }
+  CHECK(absl::IsAborted(added));
+  CHECK(rig.IsRecorded());
+  CHECK(rig.Add().ok());
+}
+
+TEST_CASE("a record that is deleted, and made anew without an array, adds it back to no replica") {
+  RemovalRig rig;
+  REQUIRE(rig.Remove(true).ok());
+  REQUIRE(Comes([&] { return rig.remaining.IsRemoved("fake"); }));
+  rig.world.api.Remove(kRecord);
+  rig.world.api.Put(kRecord, {{"data", {{"other", "me"}}}});
+  REQUIRE(Comes([&] { return rig.remaining.IsRemoved("other"); }));
+  CHECK(rig.remaining.IsRemoved("fake"));
+  REQUIRE(rig.Add().ok());
+  CHECK(Comes([&] { return !rig.remaining.IsRemoved("fake"); }));
+}
+
+TEST_CASE("a replica that finds no record uses no array, and its log says why") {
+  RemovalRig rig;
+  rig.world.api.Remove(kRecord);
+  RemainingArrays started(MakeOneArray("fake", rig.world.array));
+  const testing::TempDir folder;
+  const testing::CapturedLog log(folder / "log");
+  const RemovalWatch watch(*rig.client, kSpace, started);
+  CHECK(Comes([&] { return absl::StrContains(log.Text(), "there is no ConfigMap"); }));
+  CHECK(absl::IsUnavailable(started.CheckKnown()));
+  rig.world.api.Put(kRecord, Json::object());
+  CHECK(Comes([&] { return started.CheckKnown().ok(); }));
+}
+
+TEST_CASE("a removal that the API server does not answer says that nobody knows whether it was stored") {
+  RemovalRig rig;
+  rig.world.api.SetDown(true);
+  const absl::Status stored =
+      rig.removal.RemoveArray({.array = "fake", .force = true, .by = "me"}, absl::Now() + absl::Seconds(2))
+          .status();
+  CHECK_THAT(std::string(stored.message()),
+             Catch::Contains("is not known") && Catch::Contains("repeat the command"));
 }
 
 }  // namespace lunkeeper::fencing

@@ -19,7 +19,12 @@ class UseCollector {
   void AddNode(const NodeId& id, const NodeEvidence& node) {
     if (state_.evidence.Arrives(node, state_.now)) heard_.insert(NameOf(id));
     for (const VolumeId& volume : node.heartbeat.present)
-      if (ArrayNameIn(volume.value()) == array_.value()) UseAt(volume, NameOf(id)).has_device = true;
+      if (ArrayNameIn(volume.value()) == array_.value()) {
+        VolumeUse& use = UseAt(volume, NameOf(id));
+        const bool others_ended = !use.has_device || use.io_ended;
+        use.io_ended = others_ended && node.heartbeat.failed.contains(volume);
+        use.has_device = true;
+      }
     if (const ArraySide* side = node.Find(array_))
       for (const ArraySide::Held& held : side->holdings) UseAt(held.volume, NameOf(id));
   }

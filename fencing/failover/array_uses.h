@@ -14,6 +14,7 @@ struct VolumeUse {
   VolumeId volume;
   NodeName node;
   bool has_device = false;  // by the node's last heartbeat
+  bool io_ended = false;    // and each of its I/Os there fails, for good
   bool is_silent = false;   // no heartbeat of it comes now, so what it has is not known
   std::vector<std::pair<PodId, Uid>> pods;
 };

@@ -1,64 +1,106 @@
 #include "fencing/failover/removal_record.h"
 
-#include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "base/log.h"
+#include "base/status_macros.h"
+#include "fencing/kube/list_all.h"
 
 namespace lunkeeper::fencing {
 namespace {
 
 const kube::Resource kConfigMaps{"", "v1", "configmaps"};
 
-// Null: the entry goes.
-absl::Status PatchRecord(kube::KubeClient& client, const std::string& space, const std::string& array,
-                         const kube::Json& entry, absl::Time deadline) {
-  const absl::Status stored =
-      client.Patch({kConfigMaps, space, kRemovalRecord}, {{"data", {{array, entry}}}}, {}, {deadline})
-          .status();
-  if (!absl::IsNotFound(stored)) return stored;
+// The entry of an array that is being added back; any other one names who removed it.
+constexpr char kAddedBack[] = "added back";
+
+constexpr absl::Duration kReadEvery = absl::Seconds(1), kReadTimeout = absl::Seconds(2);
+
+absl::Status NoRecord(const std::string& space) {
   return absl::FailedPreconditionError(
       absl::StrCat("there is no ConfigMap ", space, "/", kRemovalRecord,
-                   ", in which it would be stored: the chart makes it; upgrade that"));
+                   ", in which removed arrays are stored: the chart makes it; upgrade that"));
 }
 
-// The selection names the object already, for an account that may read this one alone.
-std::optional<RemovalWatch::Names> ReadNames(const kube::Json& object) {
-  if (kube::TextAt(object, {"metadata", "name"}) != kRemovalRecord) return std::nullopt;
-  RemovalWatch::Names names;
-  for (const auto& entry : kube::FieldAt(object, {"data"}).items()) names.insert(entry.key());
-  return names;
-}
-
-kube::InformerHooks<RemovalWatch::Names> MakeHooks(RemainingArrays& arrays) {
-  kube::InformerHooks<RemovalWatch::Names> hooks;
-  hooks.reduce = ReadNames;
-  hooks.changed = [&arrays](const auto&, const auto& now) {
-    const RemovalWatch::Names names = now == nullptr ? RemovalWatch::Names() : *now;
-    LogInfo("failover", "arrays that are removed", {{"arrays", absl::StrJoin(names, " ")}});
-    arrays.SetRemoved(names);
-  };
-  hooks.live = [&arrays](bool live) { arrays.SetCurrent(live); };
-  return hooks;
+// Null: the entry goes.
+absl::StatusOr<kube::Json> PatchRecord(kube::KubeClient& client, const std::string& space,
+                                       const std::string& array, const kube::Json& entry,
+                                       const kube::Preconditions& only_if, absl::Time deadline) {
+  auto stored =
+      client.Patch({kConfigMaps, space, kRemovalRecord}, {{"data", {{array, entry}}}}, only_if, {deadline});
+  if (absl::IsNotFound(stored.status())) return NoRecord(space);
+  return stored;
 }
 
 }  // namespace
 
+// A list with a selection that names the object, for an account that may read this one alone.
+absl::StatusOr<RemovedNames> ReadRemovals(kube::KubeClient& client, const std::string& space,
+                                          const kube::Limits& limits) {
+  const kube::Selection selection{
+      .resource = kConfigMaps, .space = space, .fields = absl::StrCat("metadata.name=", kRemovalRecord)};
+  ASSIGN_OR_RETURN(const std::vector<kube::Json> objects, kube::ListAll(client, selection, limits));
+  for (const kube::Json& object : objects) {
+    if (kube::TextAt(object, {"metadata", "name"}) != kRemovalRecord) continue;
+    RemovedNames names;
+    names.record = kube::TextAt(object, {"metadata", "uid"});
+    for (const auto& entry : kube::FieldAt(object, {"data"}).items()) {
+      names.removed.insert(entry.key());
+      if (kube::TextAt(object, {"data", entry.key().c_str()}) == kAddedBack)
+        names.added_back.insert(entry.key());
+    }
+    return names;
+  }
+  return NoRecord(space);
+}
+
 absl::Status StoreRemoval(kube::KubeClient& client, const std::string& space, const std::string& array,
                           const std::string& by, absl::Time deadline) {
-  return PatchRecord(client, space, array, by, deadline);
+  return PatchRecord(client, space, array, by, {}, deadline).status();
+}
+
+absl::StatusOr<std::string> StoreAddition(kube::KubeClient& client, const std::string& space,
+                                          const std::string& array, absl::Time deadline) {
+  ASSIGN_OR_RETURN(const kube::Json stored, PatchRecord(client, space, array, kAddedBack, {}, deadline));
+  return kube::TextAt(stored, {"metadata", "resourceVersion"});
 }
 
 absl::Status EraseRemoval(kube::KubeClient& client, const std::string& space, const std::string& array,
-                          absl::Time deadline) {
-  return PatchRecord(client, space, array, nullptr, deadline);
+                          const std::string& version, absl::Time deadline) {
+  return PatchRecord(client, space, array, nullptr, {.version = version}, deadline).status();
 }
 
-RemovalWatch::RemovalWatch(kube::KubeClient& client, const std::string& space, RemainingArrays& arrays)
-    : informer_(
-          client,
-          {.resource = kConfigMaps, .space = space, .fields = absl::StrCat("metadata.name=", kRemovalRecord)},
-          MakeHooks(arrays)) {}
+RemovalWatch::RemovalWatch(kube::KubeClient& client, std::string space, RemainingArrays& arrays)
+    : client_(client),
+      space_(std::move(space)),
+      arrays_(arrays),
+      reads_(kReadEvery, [this] { ReadRecord(); }) {}
+
+void RemovalWatch::ReadRecord() {
+  const absl::Duration read_at = RealExecutor().SteadyNow();
+  const auto stored = ReadRemovals(client_, space_, {absl::Now() + kReadTimeout, stopping_.get_token()});
+  if (stopping_.stop_requested()) return;
+  if (!stored.ok())
+    return LogNews(absl::StrCat("which arrays are removed cannot be read, and what was read before counts: ",
+                                stored.status().message()));
+  arrays_.SetRemoved(*stored, read_at);
+  std::string news = stored->removed.empty() ? "no array is removed"
+                                             : "removed arrays: " + absl::StrJoin(stored->removed, " ");
+  const std::set<std::string> lost = arrays_.ListLost();
+  if (!lost.empty())
+    absl::StrAppend(
+        &news, "; the record was made anew without ", absl::StrJoin(lost, " "),
+        ", which stay removed here: repeat `lunkeeper remove-array`, or use `lunkeeper add-array`");
+  LogNews(news);
+}
+
+// Once, as long as it stays so.
+void RemovalWatch::LogNews(const std::string& now) {
+  if (std::exchange(last_news_, now) != now) LogWarn("failover", now, {});
+}
 
 }  // namespace lunkeeper::fencing

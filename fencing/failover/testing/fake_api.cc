@@ -100,6 +100,11 @@ void FakeApi::Forget(const std::string& kind_path) {
   forgotten_ = kind_path;
 }
 
+void FakeApi::SilenceWatches(const std::string& kind_path) {
+  absl::MutexLock lock(&mu_);
+  silent_ = kind_path;
+}
+
 void FakeApi::RunPodsOn(const std::string& node) {
   absl::MutexLock lock(&mu_);
   spare_node_ = node;
@@ -184,7 +189,8 @@ void FakeApi::Watch(Exchange& exchange) {
       mu_.AwaitWithDeadline(absl::Condition(&due), end);
       if (stopping_ || down_) return exchange.Cut();
       for (; seen < history_.size(); ++seen)
-        if (history_[seen].version > from && history_[seen].kind_path == kind) news.push_back(history_[seen]);
+        if (history_[seen].version > from && history_[seen].kind_path == kind && kind != silent_)
+          news.push_back(history_[seen]);
     }
     for (const Happening& each : news) exchange.Event(each.type, each.object);
   }

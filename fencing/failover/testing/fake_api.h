@@ -42,6 +42,9 @@ class FakeApi {
   void SetDown(bool down);
   // Kinds of which there are none here, as before their CustomResourceDefinition is installed.
   void Forget(const std::string& kind_path);
+  // From now on watches of the kind deliver nothing, and do not end: as on a connection of which one end has
+  // gone without a word.
+  void SilenceWatches(const std::string& kind_path);
   // Where pods that are made anew run.
   void RunPodsOn(const std::string& node);
 
@@ -72,7 +75,7 @@ class FakeApi {
   std::vector<Happening> history_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> writes_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, int> refused_ ABSL_GUARDED_BY(mu_);
-  std::string forgotten_ ABSL_GUARDED_BY(mu_), spare_node_ ABSL_GUARDED_BY(mu_);
+  std::string forgotten_ ABSL_GUARDED_BY(mu_), spare_node_ ABSL_GUARDED_BY(mu_), silent_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<kube::ApiFixture> fixture_;  // last: its threads use the others
 };
 
