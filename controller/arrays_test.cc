@@ -22,9 +22,11 @@ struct ServiceOfTwoArrays : ControllerFixture, Arrays {
     const auto unowned = [](Array* one) { return std::shared_ptr<Array>(std::shared_ptr<void>(), one); };
     std::vector<NamedArray> both = {{"a1", unowned(&array), default_array == "a1"},
                                     {"a2", unowned(&second), default_array == "a2"}};
-    std::erase_if(both, [this](const NamedArray& each) { return each.name == removed; });
+    std::erase_if(both, [this](const NamedArray& each) { return each.name == removed || removed == "all"; });
     return both;
   }
+  absl::Status known;
+  absl::Status CheckKnown() override { return known; }
   bool IsRemoved(const std::string& name) override { return !name.empty() && name == removed; }
 };
 
@@ -71,6 +73,37 @@ TEST_CASE("a creation on an array that was removed is tried again soon, and succ
   CHECK(fixture.Create(request).error_code() == StatusCode::UNAVAILABLE);
   fixture.removed.clear();
   CHECK(ArrayNameIn(fixture.MustCreate(request)) == "a2");
+}
+
+// Of an array that may be removed no room is offered, and of one that is, none: an error would leave the
+// scheduler with what was offered before.
+TEST_CASE("capacity is that of arrays which are in use, also at the start") {
+  ServiceOfTwoArrays fixture;
+  csi::v1::GetCapacityRequest request;
+  csi::v1::GetCapacityResponse capacity;
+  const auto ask = [&] {
+    capacity.Clear();
+    return fixture.service->GetCapacity(nullptr, &request, &capacity).error_code();
+  };
+  fixture.known = absl::UnavailableError("nobody knows yet");
+  CHECK(ask() == StatusCode::UNAVAILABLE);
+  fixture.known = absl::OkStatus();
+  REQUIRE(ask() == StatusCode::OK);
+  CHECK(capacity.available_capacity() > 0);
+  fixture.removed = "a2";
+  (*request.mutable_parameters())["array"] = "a2";
+  REQUIRE(ask() == StatusCode::OK);
+  CHECK(capacity.available_capacity() == 0);
+}
+
+TEST_CASE("where all arrays are removed, a creation is tried again soon, and there is no capacity") {
+  ServiceOfTwoArrays fixture;
+  fixture.removed = "all";
+  CHECK(fixture.Create(CreateRequest("v")).error_code() == StatusCode::RESOURCE_EXHAUSTED);
+  const csi::v1::GetCapacityRequest request;
+  csi::v1::GetCapacityResponse capacity;
+  REQUIRE(fixture.service->GetCapacity(nullptr, &request, &capacity).ok());
+  CHECK(capacity.available_capacity() == 0);
 }
 
 // The answer to the first call was lost, and the orchestrator repeats it.

@@ -232,8 +232,7 @@ class ControllerService final : public v1::Controller::Service {
   grpc::Status GetCapacity(ServerContext*, const v1::GetCapacityRequest* request,
                            v1::GetCapacityResponse* response) override {
     return AnswerRpc([&]() -> absl::Status {
-      // All capabilities are checked before the answer, so that a malformed one is an error even after one
-      // that is merely unsupported.
+      // All are checked before the answer: a malformed one is an error also after an unsupported one.
       bool possible = true;
       for (const v1::VolumeCapability& capability : request->volume_capabilities()) {
         RETURN_IF_ERROR(CheckCapability(capability));
@@ -241,10 +240,11 @@ class ControllerService final : public v1::Controller::Service {
       }
       ASSIGN_OR_RETURN(const VolumeParameters parameters, ParseParameters(request->parameters()));
       RETURN_IF_ERROR(CheckPool(arrays_.ListArrays(), parameters.pool));
+      RETURN_IF_ERROR(arrays_.CheckKnown());
+      possible = possible && !arrays_.IsRemoved(parameters.array);
       v1::TopologyRequirement requirement;
       if (request->has_accessible_topology()) *requirement.add_requisite() = request->accessible_topology();
-      const absl::StatusOr<NamedArray> place =
-          ChooseArray(arrays_.ListArrays(), parameters.array, requirement);
+      const auto place = ChooseArray(arrays_.ListArrays(), parameters.array, requirement);
       // A place or a use we cannot serve has no capacity.
       if (!possible || absl::IsResourceExhausted(place.status())) return absl::OkStatus();
       RETURN_IF_ERROR(place.status());

@@ -51,6 +51,9 @@ absl::StatusOr<NamedArray> ChooseEmptiest(const std::vector<NamedArray>& fitting
 
 absl::StatusOr<NamedArray> ChooseArray(const std::vector<NamedArray>& arrays, const std::string& named,
                                        const csi::v1::TopologyRequirement& requirement) {
+  // Most likely they were removed: not INVALID_ARGUMENT, for it is not the request that is wrong.
+  if (arrays.empty() && named.empty())
+    return absl::ResourceExhaustedError("there is no array, or each was removed by an operator");
   std::vector<NamedArray> fitting;
   absl::Status refusal = absl::InvalidArgumentError(
       absl::StrCat("parameter array: there is no array ", named, "; there are ", NamesOf(arrays)));

@@ -13,7 +13,8 @@ namespace lunkeeper {
 // The array of this name or, if `named` is empty, one that the places asked for reach: the only one, else the
 // default, else the emptiest that the first of the preferred places reaches, else the emptiest of all.
 // Several are asked how much room they have, and one that does not answer is left out. INVALID_ARGUMENT: no
-// array has that name. RESOURCE_EXHAUSTED: none of the places reaches it. Other failures: no array answers.
+// array has that name. RESOURCE_EXHAUSTED: none of the places reaches it, or there is no array at all. Other
+// failures: no array answers.
 absl::StatusOr<NamedArray> ChooseArray(const std::vector<NamedArray>& arrays, const std::string& named,
                                        const csi::v1::TopologyRequirement& requirement);
 

@@ -10,10 +10,15 @@
 namespace lunkeeper {
 namespace {
 
-// Takes a call and does not answer it until the end of the test.
-class HangingSearch final : public array::v1::ArrayService::Service {
+// Takes calls and does not answer them until the end of the test: as one whose pool's disk hangs.
+class HangingAgent final : public array::v1::ArrayService::Service {
  public:
-  explicit HangingSearch(const absl::Notification& end) : end_(end) {}
+  explicit HangingAgent(const absl::Notification& end) : end_(end) {}
+  grpc::Status Capacity(grpc::ServerContext*, const array::v1::CapacityRequest*,
+                        array::v1::CapacityResponse*) override {
+    end_.WaitForNotification();
+    return grpc::Status::OK;
+  }
   grpc::Status FindNamed(grpc::ServerContext*, const array::v1::FindNamedRequest*,
                          array::v1::FindNamedResponse*) override {
     end_.WaitForNotification();
@@ -26,21 +31,24 @@ class HangingSearch final : public array::v1::ArrayService::Service {
 
 }  // namespace
 
-TEST_CASE("an agent that hangs is asked for a name for a moment, not for as long as a call may take") {
+TEST_CASE("an agent that hangs is asked for a name, and for its room, for a moment, not for a whole call") {
   const testing::TestCa ca;
   testing::TestAgent agent(ca.Issue("agent", testing::kAgentNames));
   absl::Notification end;
   agent.Stop();
-  agent.Wrap([&](auto&) { return std::make_unique<HangingSearch>(end); });
+  agent.Wrap([&](auto&) { return std::make_unique<HangingAgent>(end); });
   agent.Start();
   RemoteArrayOptions options = agent.Options(ca.Issue("controller", testing::kControllerNames));
-  options.call_timeout = absl::InfiniteDuration();
+  options.call_timeout = absl::Seconds(60);  // as long as the sidecars wait
   options.search_timeout = absl::Milliseconds(500);
   const auto array = MakeRemoteArray(options);
   REQUIRE(array.ok());
   const absl::Status asked = (*array)->names().FindNamed(NamedKind::kVolume, "v").status();
   CHECK(absl::IsDeadlineExceeded(asked));
+  auto room = std::async(std::launch::async, [&] { return (*array)->volumes().GetCapacity().status(); });
+  CHECK(room.wait_for(std::chrono::seconds(20)) == std::future_status::ready);
   end.Notify();
+  CHECK(absl::IsDeadlineExceeded(room.get()));
   agent.Stop();  // waits for the call
 }
 

@@ -4,6 +4,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -119,7 +120,9 @@ class RemoteArrayImpl final : public RemoteArray,
   }
   absl::StatusOr<PoolCapacity> GetCapacity() override {
     v1::CapacityResponse response;
-    RETURN_IF_ERROR(CallAgent(&Stub::AsyncCapacity, v1::CapacityRequest(), &response));
+    // All arrays are asked before a volume is made in one of them, and one that hangs may not hold that up.
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncCapacity, v1::CapacityRequest(), &response,
+                              std::min(options_.search_timeout, options_.call_timeout)));
     return wire::FromMessage(response);
   }
 

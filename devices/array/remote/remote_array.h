@@ -5,11 +5,11 @@
 //
 // It connects when it is first used, and again by itself; a connection that hangs is noticed in seconds, and
 // until there is another calls are refused at once. No call lasts longer than its deadline: `call_timeout`,
-// for Acquire its wait and `wait_margin`, and for FindNamed `search_timeout`. The array's own errors arrive
-// unchanged. What the transport says becomes UNAVAILABLE, DEADLINE_EXCEEDED when the agent took the call and
-// did not answer in time, or UNIMPLEMENTED when it is too old to know the call; all name the array and its
-// address. The call may have been carried out all the same, and is to be repeated, as any. The secrets in
-// grants travel in TLS alone.
+// for Acquire its wait and `wait_margin`, and for FindNamed and GetCapacity `search_timeout`. The array's own
+// errors arrive unchanged. What the transport says becomes UNAVAILABLE, DEADLINE_EXCEEDED when the agent took
+// the call and did not answer in time, or UNIMPLEMENTED when it is too old to know the call; all name the
+// array and its address. The call may have been carried out all the same, and is to be repeated, as any. The
+// secrets in grants travel in TLS alone.
 //
 // Thread-safe. Owns its connection; destroyed after the last call has returned.
 
