@@ -7,13 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "base/units.h"
+#include "devices/array/full_pool.h"
 
 namespace lunkeeper {
 namespace {
-
-// Below this an array makes nothing new, to leave room for volumes that are in use.
-constexpr uint64_t kFullPoolBytes = 16 * kMiB;
 
 void AddDegraded(const char* reason, std::string message, csi::v1::VolumeHealth* health) {
   auto* entry = health->add_health_statuses();

@@ -72,7 +72,8 @@ class FailoverController final : public Failover {
         objects_([this](auto what) { OnObject(std::move(what)); }),
         recorder_(core_.state(), objects_, options.lease,
                   [this](auto event) { events_.AddEvent(std::move(event), now_); }),
-        health_(core_.state(), objects_, [this](auto event) { events_.AddEvent(std::move(event), now_); }),
+        health_(core_.state(), objects_, WatchFullPools(arrays, executor_),
+                [this](auto event) { events_.AddEvent(std::move(event), now_); }),
         actions_(MakeActionInputs()),
         arrays_(
             arrays, [this](ArrayPoll poll) { OnArrayPoll(std::move(poll)); }, executor_) {

@@ -9,11 +9,11 @@
 
 // Each look finds the problems of all volumes anew; nothing but what was said is kept:
 //
-//   well --problem lasts--> said to be ill --none for a while, and in use--> said to be well
+//   well --problem lasts--> said to be ill --none for a while, and in use*--> said to be well
 //                                          --none, and used nowhere--> forgotten after ten minutes
 //
 // A volume that failed on one node and was moved is well when it is used on another one, and not just because
-// its device has gone.
+// its device has gone. (*) Of a full pool it is known in any case.
 namespace lunkeeper::fencing {
 namespace {
 
@@ -22,10 +22,19 @@ constexpr Span kWellLasts = 10_s;  // before its end is said
 constexpr Span kSayAgain = 60_s;   // between two problems of a volume
 constexpr Span kForgetAfter = 600_s;
 constexpr int kMostEvents = 20;  // volumes in one look
+constexpr int kMostOfPools =
+    5;  // of these: a pool has thousands, and a device that failed must not wait for them
+constexpr char kPoolFull[] = "PoolFull";
 
 }  // namespace
 
+void HealthReporter::StopReporting() {
+  volumes_.clear();
+  full_pools_->SetWanted(false);
+}
+
 void HealthReporter::ReportChanges() {
+  full_pools_->SetWanted(true);
   Problems problems = FindProblems();
   for (auto& [id, volume] : volumes_)
     if (volume.problem && !problems.contains(id)) volume.problem = std::nullopt, volume.since = state_.now;
@@ -34,10 +43,11 @@ void HealthReporter::ReportChanges() {
     if (!volume.problem || volume.problem->reason != problem.reason) volume.since = state_.now;
     volume.problem = std::move(problem);
   }
-  int said = 0;
+  int said = 0, of_pools = 0;
   for (auto& [id, volume] : volumes_) {
     if (said == kMostEvents) break;
     if (!IsDue(id, volume)) continue;
+    if (IsOfPool(volume) && ++of_pools > kMostOfPools) continue;
     Say(id, volume);
     ++said;
   }
@@ -54,6 +64,7 @@ HealthReporter::Problems HealthReporter::FindProblems() const {
   for (const auto& [id, node] : state_.evidence.nodes())
     if (state_.evidence.Arrives(node, state_.now)) AddFailing(id, node, problems);
   AddArraysAway(problems);
+  AddFullPools(problems);
   return problems;
 }
 
@@ -105,6 +116,22 @@ void HealthReporter::AddArraysAway(Problems& problems) const {
                               NodeId(), kAwayLasts});
 }
 
+// Also of volumes that nobody uses: their next pod would find out.
+void HealthReporter::AddFullPools(Problems& problems) const {
+  const std::shared_ptr<const VolumeSet> volumes = full_pools_->ListVolumes();
+  for (const VolumeId& volume : *volumes)
+    problems.try_emplace(volume, Problem{kPoolFull,
+                                         absl::StrCat("the pool of array ", ArrayNameIn(volume.value()),
+                                                      " is full, and a write that needs more room fails: "
+                                                      "delete volumes or snapshots, or grow the pool"),
+                                         NodeId(), Span()});
+}
+
+// Something that is said of all volumes of a pool.
+bool HealthReporter::IsOfPool(const Volume& volume) {
+  return volume.problem ? volume.problem->reason == kPoolFull : volume.said == kPoolFull;
+}
+
 bool HealthReporter::IsInUse(const VolumeId& volume) const {
   const auto& nodes = state_.evidence.nodes();
   return std::any_of(nodes.begin(), nodes.end(), [&](const auto& entry) {
@@ -115,7 +142,8 @@ bool HealthReporter::IsInUse(const VolumeId& volume) const {
 
 bool HealthReporter::IsDue(const VolumeId& id, const Volume& volume) const {
   const Span lasted = state_.now - volume.since;
-  if (!volume.problem) return !volume.said.empty() && lasted >= kWellLasts && IsInUse(id);
+  if (!volume.problem)
+    return !volume.said.empty() && lasted >= kWellLasts && (IsOfPool(volume) || IsInUse(id));
   if (volume.problem->reason == volume.said || lasted < volume.problem->lasts) return false;
   return !volume.said.empty() || !volume.said_at || state_.now - *volume.said_at >= kSayAgain;
 }

@@ -12,6 +12,15 @@ namespace {
 
 const VolumeId kIll("a1-v0000000000000001"), kWell("a1-v0000000000000002");
 
+struct FakeFullPools final : FullPools {
+  void SetWanted(bool now) override { wanted = now; }
+  std::shared_ptr<const VolumeSet> ListVolumes() override {
+    return std::make_shared<const VolumeSet>(wanted ? volumes : VolumeSet());
+  }
+  VolumeSet volumes;
+  bool wanted = false;
+};
+
 // A core that is fed what the test says, a second at a time, and a claim with a pod on n1.
 struct HealthRig {
   HealthRig() {
@@ -72,7 +81,9 @@ struct HealthRig {
   Core core{Settings(), "replica-1"};
   ObjectCache objects{[this](auto what) { Feed(std::move(what)); }};
   std::vector<kube::ObjectEvent> events;
-  HealthReporter health{core.state(), objects, [this](auto event) { events.push_back(std::move(event)); }};
+  FakeFullPools* pools = new FakeFullPools;
+  HealthReporter health{core.state(), objects, std::unique_ptr<FullPools>(pools),
+                        [this](auto event) { events.push_back(std::move(event)); }};
 };
 
 }  // namespace
@@ -160,6 +171,45 @@ TEST_CASE("an array that is away is said on the claims of volumes that are used,
   rig.array_answers = true;
   rig.Wait(20);
   CHECK(rig.Said() == "Claim data VolumeWell, Pod db-0 VolumeWell");
+}
+
+TEST_CASE("a full pool is said on the claims of its volumes, used or not, and so is its end") {
+  HealthRig rig;
+  const VolumeId unused("a1-v0000000000000003");
+  rig.Bind("spare", "db/spare", unused, "c2");
+  rig.pools->volumes = {kIll, unused};
+  rig.Wait(1);
+  CHECK_THAT(rig.events.at(0).note, Catch::Contains("the pool of array a1 is full"));
+  CHECK(rig.Said() == "Claim data PoolFull, Pod db-0 PoolFull, Claim spare PoolFull");
+  rig.Wait(300);
+  CHECK(rig.Said().empty());
+  rig.closed = {kIll};  // what became of a write
+  rig.Wait(1);
+  CHECK(rig.Said() == "Claim data FilesystemReadOnly, Pod db-0 FilesystemReadOnly");
+  rig.pools->volumes = {};
+  rig.Wait(12);
+  CHECK(rig.Said() == "Claim spare VolumeWell");
+  CHECK(rig.pools->wanted);
+  rig.health.StopReporting();
+  CHECK_FALSE(rig.pools->wanted);
+}
+
+TEST_CASE("a full pool of many volumes is said slowly, and what fails for good does not wait for that") {
+  HealthRig rig;
+  for (int i = 0; i < 100; ++i) {
+    const VolumeId volume(absl::StrCat("a0-v00000000000001", i + 10));
+    const std::string name = absl::StrCat("more", i);
+    rig.Bind(name, "db/" + name, volume, "c");
+    rig.pools->volumes.insert(volume);
+  }
+  rig.Wait(1);
+  CHECK(rig.events.size() == 5);
+  rig.Said();
+  rig.failing = rig.failed = {kIll};  // the last in order
+  rig.Wait(1);
+  CHECK_THAT(rig.Said(), Catch::Contains("Claim data DeviceFailed"));
+  rig.Wait(60);
+  CHECK(rig.events.size() == 90);
 }
 
 TEST_CASE("of many volumes some are said each second until all are, and a new leader says them again") {
