@@ -47,7 +47,6 @@ def is_lost(rig, agent, cleanup):
 @pytest.fixture
 def rig(folder, xfs_pool, request):
     with CoordinatedRig(folder / request.node.callspec.id, xfs_pool, arrays=2) as rig:
-        rig.api.create("/api/v1/namespaces/lunkeeper/configmaps", RECORD, metadata={"namespace": "lunkeeper"})
         yield rig
 
 
