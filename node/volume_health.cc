@@ -8,13 +8,13 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "devices/array/arrays.h"
+#include "node/closed_volumes.h"
 
 namespace lunkeeper {
 namespace {
@@ -28,29 +28,11 @@ struct ArrayUse {
   int waiting = 0, attached = 0;
 };
 
-// The mount was made for writing, and its file system has closed itself since.
-bool HasClosedItself(const Mount& mount) { return mount.file_system_read_only && !mount.read_only; }
-
 HealthProblem DescribeSilence(const absl::Status& status) {
   return {false, "DataPathNotAnswering", absl::StrCat("this node's data path: ", status.message())};
 }
 
 }  // namespace
-
-std::vector<VolumeId> ListClosedVolumes(const std::vector<Device>& devices, Mounter& mounter) {
-  std::vector<VolumeId> closed;
-  const auto mounts = mounter.Mounts();
-  if (!mounts.ok()) return closed;
-  std::set<dev_t> numbers;
-  for (const Mount& mount : *mounts)
-    if (!mount.is_node && HasClosedItself(mount)) numbers.insert(mount.device);
-  if (numbers.empty()) return closed;
-  for (const Device& device : devices) {
-    const auto number = mounter.NumberOf(device.path);
-    if (number.ok() && numbers.contains(*number)) closed.push_back(device.volume);
-  }
-  return closed;
-}
 
 std::map<VolumeId, std::vector<std::string>> ListMountTargets(const std::vector<Device>& devices,
                                                               Mounter& mounter) {

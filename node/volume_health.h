@@ -30,10 +30,6 @@ struct HealthRequest {
   absl::Time deadline = absl::InfiniteFuture();
 };
 
-// Of these devices, the volumes whose file system met an error and closed itself to writes: not one that was
-// asked to be read-only. None where the mount table cannot be read.
-std::vector<VolumeId> ListClosedVolumes(const std::vector<Device>& devices, Mounter& mounter);
-
 // Where each of these devices, or its file system, is mounted. Empty where the mount table cannot be read.
 std::map<VolumeId, std::vector<std::string>> ListMountTargets(const std::vector<Device>& devices,
                                                               Mounter& mounter);

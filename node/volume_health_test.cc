@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "node/closed_volumes.h"
 #include "node/testing/node_fixture.h"
 
 namespace lunkeeper {
@@ -45,6 +46,9 @@ struct NodeHealth : NodeFixture {
     return found;
   }
 
+  std::vector<VolumeId> ListClosed() { return closed.ListVolumes(initiator.List().value()); }
+
+  ClosedVolumes closed{mounter, filesystem};
   csi::v1::NodeGetVolumeHealthResponse health;
 };
 
@@ -91,7 +95,7 @@ TEST_CASE("a file system that closed itself is degraded; one that was asked to b
   NodeHealth f;
   f.mounter.CloseFilesystem(f.initiator.Find(f.volume)->value().path);
   CHECK(f.OfVolume() == Problems{{csi::v1::DEGRADED, "FilesystemReadOnly"}});
-  CHECK(ListClosedVolumes(f.initiator.List().value(), f.mounter) == std::vector{f.volume});
+  CHECK(f.ListClosed() == std::vector{f.volume});
 
   NodeHealth reader;
   REQUIRE(reader.Unpublish() == StatusCode::OK);
@@ -104,7 +108,26 @@ TEST_CASE("a file system that closed itself is degraded; one that was asked to b
   staged.set_staging_target_path(reader.staging);
   REQUIRE(reader.Ask(staged) == StatusCode::OK);
   CHECK(reader.health.volume_health().health_statuses().empty());
-  CHECK(ListClosedVolumes(reader.initiator.List().value(), reader.mounter).empty());
+  CHECK(reader.ListClosed().empty());
+}
+
+// Its mounts look as before.
+TEST_CASE(
+    "an XFS that has shut itself down has closed itself; one that does not answer is not said to have") {
+  NodeFixture f;
+  f.capability.mutable_mount()->set_fs_type("xfs");
+  REQUIRE(f.Stage() == StatusCode::OK);
+  ClosedVolumes volumes(f.mounter, f.filesystem);
+  const auto closed = [&] { return volumes.ListVolumes(f.initiator.List().value()); };
+  const absl::Status late = absl::DeadlineExceededError("still running");
+  CHECK(closed().empty());
+  f.filesystem.FailNext("UsageOf", late);
+  CHECK(closed().empty());
+  f.filesystem.FailNext("UsageOf", absl::UnknownError("input/output error"));
+  CHECK(closed() == std::vector{f.volume});
+  f.filesystem.FailNext("UsageOf", late);
+  CHECK(closed() == std::vector{f.volume});
+  CHECK(closed().empty());
 }
 
 TEST_CASE("where a volume is mounted is told by its device") {

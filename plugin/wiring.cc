@@ -26,8 +26,8 @@
 #include "devices/filesystem/linux_mounter.h"
 #include "devices/filesystem/tool_filesystem.h"
 #include "node/array_grant_source.h"
+#include "node/closed_volumes.h"
 #include "node/stored_node_id.h"
-#include "node/volume_health.h"
 #include "plugin/arrays_config.h"
 #include "plugin/coordinator_wiring.h"
 #include "plugin/volume_metrics.h"
@@ -64,6 +64,20 @@ absl::Status OpenRemoteArrays(const ServeOptions& options, Backends* backends) {
 
 using ListDevices = std::function<absl::StatusOr<std::vector<Device>>()>;
 
+// The thread that looks after the node asks, and no other.
+decltype(NodeView::closed) WatchClosed(const std::string& growth_folder) {
+  struct Watch {
+    std::unique_ptr<Mounter> mounter = MakeLinuxMounter();
+    std::unique_ptr<Filesystem> filesystem;
+    ClosedVolumes volumes{*mounter, *filesystem};
+  };
+  const auto watch = std::shared_ptr<Watch>(new Watch{.filesystem = MakeToolFilesystem(growth_folder)});
+  return [watch](const std::vector<Device>& devices) {
+    const auto closed = watch->volumes.ListVolumes(devices);
+    return fencing::VolumeSet(closed.begin(), closed.end());
+  };
+}
+
 // The one place that chooses the source of grants: the controllers if they have an address, else the array in
 // this process, else nobody, and then a publish_context has to bring them. What changes later of a grant, its
 // end and its limits, comes the same way.
@@ -77,10 +91,7 @@ absl::Status OpenGrants(const ServeOptions& options, const ListDevices& list, Ba
     NodeView view;
     view.devices = list;
     view.set_limits = set_limits;
-    view.closed = [mounter = std::shared_ptr<Mounter>(MakeLinuxMounter())](const auto& devices) {
-      const auto closed = ListClosedVolumes(devices, *mounter);
-      return fencing::VolumeSet(closed.begin(), closed.end());
-    };
+    view.closed = WatchClosed(absl::StrCat(options.state_dir, "/growths"));
     view.mounts = [mounter = std::shared_ptr<Mounter>(MakeLinuxMounter())](const auto& devices) {
       return ListMountTargets(devices, *mounter);
     };

@@ -90,7 +90,7 @@ void HealthReporter::AddFailing(const NodeId& id, const NodeEvidence& node, Prob
   for (const VolumeId& volume : node.heartbeat.closed)
     problems.try_emplace(volume,
                          Problem{"FilesystemReadOnly",
-                                 where + "the file system met an error and became read-only; delete the pods "
+                                 where + "the file system met an error and closed itself; delete the pods "
                                          "that use it there: it is checked before it is mounted again",
                                  id, Span()});
 }
