@@ -119,6 +119,30 @@ TEST_CASE("tgtd: one bit changed in either direction is found, and the request r
   }
 }
 
+// Of several bursts: also R2Ts, and the data that are sent for them.
+TEST_CASE("tgtd: one bit changed anywhere in a large transfer is found, and the request repeated") {
+  const Way way = GENERATE(kToTarget, kToLun);
+  const LunOp op = GENERATE(LunOp::kRead, LunOp::kWrite);
+  constexpr size_t kLarge = 5 << 20;
+  FlippingTgtRig rig;
+  rig.Begin();
+  std::vector<char> there = Pattern(kLarge, 0), in(kLarge);
+  REQUIRE(rig.Do(LunOp::kWrite, 0, kLarge, there.data()) == 0);
+  for (int round = 1; round <= 12; ++round) {
+    CAPTURE(way, op, round);
+    const uint64_t logins = rig.state.logins, found = rig.state.digest_errors;
+    std::vector<char> out = Pattern(kLarge, round);
+    rig.FlipNext(way, kAnyOffset);
+    REQUIRE(rig.Do(op, 0, kLarge, op == LunOp::kRead ? in.data() : out.data()) == 0);
+    REQUIRE(rig.HasFlipped(way));
+    CHECK(rig.state.logins == logins + 1);
+    CHECK(rig.state.digest_errors - found == (way == kToLun ? 1 : 0));
+    if (op == LunOp::kWrite) there = out;
+    if (op == LunOp::kWrite) REQUIRE(rig.Do(LunOp::kRead, 0, kLarge, in.data()) == 0);
+    REQUIRE(in == there);
+  }
+}
+
 TEST_CASE("tgtd: without digests a changed bit is read, and written, by nobody the wiser") {
   DigestTgtRig rig(Digests::kNone);
   rig.Begin();
