@@ -86,7 +86,8 @@ void RemovalWatch::ReadRecord() {
   if (stopping_.stop_requested()) return;
   if (!stored.ok())
     return LogNews(absl::StrCat("which arrays are removed cannot be read, and what was read before counts: ",
-                                stored.status().message()));
+                                stored.status().message()),
+                   /*is_good=*/false);
   arrays_.SetRemoved(*stored, read_at);
   std::string news = stored->removed.empty() ? "no array is removed"
                                              : "removed arrays: " + absl::StrJoin(stored->removed, " ");
@@ -95,12 +96,12 @@ void RemovalWatch::ReadRecord() {
     absl::StrAppend(
         &news, "; the record was made anew without ", absl::StrJoin(lost, " "),
         ", which stay removed here: repeat `lunkeeper remove-array`, or use `lunkeeper add-array`");
-  LogNews(news);
+  LogNews(news, lost.empty());
 }
 
 // Once, as long as it stays so.
-void RemovalWatch::LogNews(const std::string& now) {
-  if (std::exchange(last_news_, now) != now) LogWarn("failover", now, {});
+void RemovalWatch::LogNews(const std::string& now, bool is_good) {
+  if (std::exchange(last_news_, now) != now) is_good ? LogInfo("failover", now) : LogWarn("failover", now);
 }
 
 }  // namespace lunkeeper::fencing

@@ -45,7 +45,7 @@ class RemovalWatch {
 
  private:
   void ReadRecord();
-  void LogNews(const std::string& now);
+  void LogNews(const std::string& now, bool is_good);
 
   kube::KubeClient& client_;
   const std::string space_;
