@@ -13,9 +13,10 @@ namespace {
 constexpr absl::Duration kLongestWait = absl::Milliseconds(250);
 constexpr char kXfs[] = "xfs";
 
-// What an XFS that has shut itself down answers is EIO, which has no code of its own. Any other failure says
-// nothing of the file system.
-bool SaysShutDown(const absl::Status& status) { return absl::IsUnknown(status); }
+// What an XFS that has shut itself down answers is EIO, which has no code of its own: a child that was killed
+// gives the same one. Any other failure says nothing of the file system.
+constexpr int kFailuresOfShutDown = 2;
+bool MaySayShutDown(const absl::Status& status) { return absl::IsInternal(status); }
 
 }  // namespace
 
@@ -32,7 +33,9 @@ std::vector<VolumeId> ClosedVolumes::ListVolumes(const std::vector<Device>& devi
     if (device.health == DeviceHealth::kHealthy) healthy.insert(*number);
   }
   AskNext(*mounts, healthy);
-  std::set<dev_t> numbers = shut_down_;
+  std::set<dev_t> numbers;
+  for (const auto& [number, failures] : failures_)
+    if (failures >= kFailuresOfShutDown) numbers.insert(number);
   for (const Mount& mount : *mounts)
     if (!mount.is_node && HasClosedItself(mount)) numbers.insert(mount.device);
   for (const auto& [number, device] : ours)
@@ -46,14 +49,14 @@ void ClosedVolumes::AskNext(const std::vector<Mount>& mounts, const std::set<dev
   for (const Mount& mount : mounts)
     if (!mount.is_node && mount.type == kXfs && healthy.contains(mount.device))
       targets.emplace(mount.device, mount.target);
-  std::erase_if(shut_down_, [&](dev_t number) { return !targets.contains(number); });
+  std::erase_if(failures_, [&](const auto& entry) { return !targets.contains(entry.first); });
   if (targets.empty()) return;
   auto next = targets.upper_bound(asked_last_);
   if (next == targets.end()) next = targets.begin();
   asked_last_ = next->first;
   const absl::Status status = filesystem_.UsageOf(next->second, absl::Now() + kLongestWait).status();
-  if (status.ok()) shut_down_.erase(next->first);
-  if (SaysShutDown(status)) shut_down_.insert(next->first);
+  if (status.ok()) failures_.erase(next->first);
+  if (MaySayShutDown(status)) ++failures_[next->first];
 }
 
 }  // namespace lunkeeper

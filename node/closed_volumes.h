@@ -3,6 +3,7 @@
 // XFS that shut itself down. The first is in the mount table. The second is not, so XFS is asked, one mount
 // with each call in turn: a call costs little, however many there are. One thread uses it; nothing fails.
 
+#include <map>
 #include <set>
 #include <vector>
 
@@ -29,7 +30,7 @@ class ClosedVolumes {
 
   Mounter& mounter_;
   Filesystem& filesystem_;
-  std::set<dev_t> shut_down_;  // when they were last asked
+  std::map<dev_t, int> failures_;  // in a row, where the last answer was one
   dev_t asked_last_ = 0;
 };
 

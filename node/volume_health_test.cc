@@ -123,7 +123,10 @@ TEST_CASE(
   CHECK(closed().empty());
   f.filesystem.FailNext("UsageOf", late);
   CHECK(closed().empty());
-  f.filesystem.FailNext("UsageOf", absl::UnknownError("input/output error"));
+  const absl::Status error = absl::InternalError("input/output error");
+  f.filesystem.FailNext("UsageOf", error);
+  CHECK(closed().empty());  // as when the one who asks is killed
+  f.filesystem.FailNext("UsageOf", error);
   CHECK(closed() == std::vector{f.volume});
   f.filesystem.FailNext("UsageOf", late);
   CHECK(closed() == std::vector{f.volume});

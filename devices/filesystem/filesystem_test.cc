@@ -284,7 +284,7 @@ TEST_CASE("an XFS that has shut itself down has no statistics, though the kernel
   ShutDownXfs(mount.path());
   const absl::Status status = f.filesystem->UsageOf(mount.path(), Soon()).status();
   CHECK_THAT(std::string(status.message()), Catch::Contains(mount.path()) && Catch::Contains("nput/output"));
-  CHECK(absl::IsUnknown(status));  // by which node/closed_volumes.cc knows it
+  CHECK(absl::IsInternal(status));  // by which node/closed_volumes.cc knows it
 }
 
 TEST_CASE("statistics of a dead mount end at their deadline, and do not heap up") {
