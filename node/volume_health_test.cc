@@ -125,7 +125,7 @@ TEST_CASE(
   CHECK(closed().empty());
   const absl::Status error = absl::InternalError("input/output error");
   f.filesystem.FailNext("UsageOf", error);
-  CHECK(closed().empty());  // as when the one who asks is killed
+  CHECK(closed().empty());  // as when the child that asks is killed
   f.filesystem.FailNext("UsageOf", error);
   CHECK(closed() == std::vector{f.volume});
   f.filesystem.FailNext("UsageOf", late);

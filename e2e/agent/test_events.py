@@ -1,4 +1,4 @@
-"""Claims and pods are told by events of what a volume meets, and of its end."""
+"""Events on claims and pods say what a volume meets, and when that is over."""
 
 import os
 import shutil
