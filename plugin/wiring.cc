@@ -28,6 +28,7 @@
 #include "node/array_grant_source.h"
 #include "node/closed_volumes.h"
 #include "node/stored_node_id.h"
+#include "node/volume_health.h"
 #include "plugin/arrays_config.h"
 #include "plugin/coordinator_wiring.h"
 #include "plugin/volume_metrics.h"
