@@ -161,11 +161,13 @@ TEST_CASE("a VolumeLock goes to a real API server and stays there as it was writ
   const auto client = api.Client();
   InstallDefinition(api, *client, kVolumeLocks);
   VolumeLock lock{"pv-1", "db/data-db-0", false, {}};
-  lock.holders.push_back({NodeId("n1.00000000000000aa"),
-                          Access::kExclusive,
-                          7,
-                          absl::FromUnixSeconds(1'800'000'000),
-                          {"db/db-0"}});
+  lock.holders.push_back(
+      {NodeId("n1.00000000000000aa"),
+       Access::kExclusive,
+       7,
+       absl::FromUnixSeconds(1'800'000'000),
+       {"db/db-0"},
+       {"/dev/loop3", {{"10.0.0.5:3260", PathState::kConnected}}, {"/var/lib/kubelet/staged"}}});
   const Json status = StatusOf(lock);
   const Json object = {{"apiVersion", "lunkeeper.io/v1alpha1"},
                        {"kind", "VolumeLock"},
