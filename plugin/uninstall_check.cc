@@ -46,17 +46,28 @@ absl::Status ForAll(kube::KubeClient& client, const kube::Resource& kind, absl::
 // The uses are collected here, by the volume's id and the node.
 class VolumeUsers {
  public:
+  // One whose claim is gone is about to be deleted by the provisioner: nobody else would.
   void AddVolume(const Json& object) {
-    const auto facts = fencing::ReadVolume(object);
+    const bool is_being_deleted = TextAt(object, {"status", "phase"}) == "Released" &&
+                                  TextAt(object, {"spec", "persistentVolumeReclaimPolicy"}) == "Delete";
+    Json volume = object;
+    if (is_being_deleted) volume["status"]["phase"] = "Bound";  // or it would not be read
+    const auto facts = fencing::ReadVolume(volume);
     if (!facts || facts->volume.empty()) return;
     const std::string& id = facts->volume.value();
-    by_claim_[facts->claim] = id;
     names_[id] = {TextAt(object, {"metadata", "name"}), facts->claim};
+    if (is_being_deleted)
+      UseAt(id, "").is_being_deleted = true;
+    else
+      by_claim_[facts->claim] = id;
   }
-  // ReadPod passes over pods that have ended. One without a node waits to be scheduled: nothing is mounted
-  // for it, and an uninstall makes it wait longer.
+  // One without a node waits to be scheduled: nothing is mounted for it, and an uninstall makes it wait
+  // longer. One that has ended and stays has its volumes unmounted by kubelet at once, and uses none; but one
+  // that is being deleted is there until kubelet has unmounted them.
   void AddPod(const Json& object) {
-    const auto facts = fencing::ReadPod(object);
+    Json pod = object;
+    if (!TextAt(object, {"metadata", "deletionTimestamp"}).empty()) pod["status"]["phase"] = "Running";
+    const auto facts = fencing::ReadPod(pod);
     if (!facts || facts->node.empty()) return;
     for (const std::string& claim : facts->claims)
       if (const auto volume = by_claim_.find(claim); volume != by_claim_.end())
@@ -91,8 +102,9 @@ class VolumeUsers {
 };
 
 std::string DescribeUse(const VolumeInUse& use) {
-  return absl::StrCat(use.volume, use.claim.empty() ? "" : absl::StrCat(" (claim ", use.claim, ")"), " on ",
-                      use.node, use.pods.empty() ? "" : ", by pod " + absl::StrJoin(use.pods, ", "));
+  const std::string where = use.is_being_deleted ? ", which is being deleted" : " on " + use.node;
+  return absl::StrCat(use.volume, use.claim.empty() ? "" : absl::StrCat(" (claim ", use.claim, ")"), where,
+                      use.pods.empty() ? "" : ", by pod " + absl::StrJoin(use.pods, ", "));
 }
 
 absl::Status RefuseUsed(const std::vector<VolumeInUse>& uses) {

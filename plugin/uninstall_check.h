@@ -16,21 +16,23 @@
 
 namespace lunkeeper {
 
-// One volume on one node.
+// One volume on one node, or one that is being deleted.
 struct VolumeInUse {
   std::string volume;  // its PersistentVolume; without one, its id
   std::string claim;   // "namespace/name"; empty: none
   std::string node;
   std::vector<std::string> pods;  // "namespace/name"; none: the node holds it without one
+  bool is_being_deleted = false;  // without a node
 };
 
-// In order of volume and node. Pods that have ended, and those without a node, use nothing.
+// In order of volume and node. Pods that have ended and are not being deleted, and those without a node, use
+// nothing.
 absl::StatusOr<std::vector<VolumeInUse>> FindUsedVolumes(kube::KubeClient& client, absl::Time deadline);
 
 // Looks each `every`. FAILED_PRECONDITION: at the end of `settles` volumes were used, by those who are named.
 // Another error: until the deadline it could not be found out.
 struct UninstallCheckTimes {
-  absl::Duration settles = absl::Seconds(10), timeout = absl::Seconds(60), every = absl::Seconds(1);
+  absl::Duration settles = absl::Seconds(30), timeout = absl::Seconds(60), every = absl::Seconds(1);
 };
 absl::Status CheckUninstall(kube::KubeClient& client, const UninstallCheckTimes& times);
 

@@ -31,18 +31,21 @@ struct UninstalledCluster {
     AddPod("web-0", "scratch", "n1");
   }
   void AddVolume(const std::string& name, const std::string& driver, const std::string& handle,
-                 const std::string& claim) {
+                 const std::string& claim, const std::string& phase = "Bound",
+                 const std::string& policy = "Delete") {
     api.Put("/api/v1/persistentvolumes/" + name, {{"spec",
                                                    {{"csi", {{"driver", driver}, {"volumeHandle", handle}}},
+                                                    {"persistentVolumeReclaimPolicy", policy},
                                                     {"claimRef", {{"namespace", "db"}, {"name", claim}}}}},
-                                                  {"status", {{"phase", "Bound"}}}});
+                                                  {"status", {{"phase", phase}}}});
   }
   // An empty node: it has none yet.
   void AddPod(const std::string& name, const std::string& claim, const std::string& node,
-              const std::string& phase = "Running") {
+              const std::string& phase = "Running", bool is_deleted = false) {
     Json pod = {{"spec", {{"volumes", {{{"persistentVolumeClaim", {{"claimName", claim}}}}}}}},
                 {"status", {{"phase", phase}}}};
     if (!node.empty()) pod["spec"]["nodeName"] = node;
+    if (is_deleted) pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z";
     api.Put("/api/v1/namespaces/db/pods/" + name, pod);
   }
   void AddLock(const std::string& handle, const std::string& node) {
@@ -94,6 +97,17 @@ TEST_CASE("an uninstall is refused while a node holds a volume that no pod uses"
   cluster.AddLock("rack1-v0000000000000002", "n3");  // without a PersistentVolume
   CHECK_THAT(cluster.Refusal(),
              Contains("pvc-1 (claim db/data-db-0) on n2;") && Contains("rack1-v0000000000000002 on n3."));
+}
+
+TEST_CASE("an uninstall waits for a pod that has ended and is not cleaned up, and for a volume's deletion") {
+  UninstalledCluster cluster;
+  cluster.AddVolume("pvc-3", kDriverName, "rack1-v0000000000000003", "gone", "Released");
+  cluster.AddVolume("pvc-4", kDriverName, "rack1-v0000000000000004", "kept", "Released", "Retain");
+  CHECK_THAT(cluster.Refusal(),
+             Contains("pvc-3 (claim db/gone), which is being deleted") && !Contains("pvc-4"));
+  cluster.api.Remove("/api/v1/persistentvolumes/pvc-3");
+  cluster.AddPod("tested", "data-db-0", "n1", "Succeeded", true);
+  CHECK_THAT(cluster.Refusal(), Contains("pvc-1 (claim db/data-db-0) on n1, by pod db/tested"));
 }
 
 TEST_CASE("of many used volumes the first are named and the others counted") {

@@ -44,6 +44,14 @@ def helm(
     return done.stdout
 
 
+def remove(cluster: Cluster) -> None:
+    """As docs/install.md says, but for what is in no namespace."""
+    helm(cluster, "uninstall", RELEASE, "--wait")
+    here = f"--namespace={NAMESPACE}"
+    cluster.kubectl("wait", "--for=delete", "pod", "--all", here, "--timeout=5m", seconds=330)
+    cluster.kubectl("delete", "namespace", NAMESPACE, seconds=120)
+
+
 def pods(cluster: Cluster, component: str) -> list[Object]:
     return cluster.kubectl.items(
         "pods", f"--namespace={NAMESPACE}", f"--selector=app.kubernetes.io/component={component}"

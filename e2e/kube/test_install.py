@@ -13,8 +13,7 @@ from kube import documented
 @pytest.mark.first
 def test_it_is_taken_away_and_installed_again_as_the_documents_say(cluster, tmp_path):
     """With this cluster's name, address and certificates in the values."""
-    deploy.helm(cluster, "uninstall", deploy.RELEASE, "--wait")
-    cluster.kubectl("delete", "namespace", deploy.NAMESPACE, seconds=120)
+    deploy.remove(cluster)
     host = cluster.storage
     for name in ("controller.crt", "controller.key", "ca.crt"):
         shutil.copy(host.pki / name, tmp_path)

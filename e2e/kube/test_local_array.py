@@ -25,8 +25,7 @@ VALUES = {"localArray": {"node": HOME, "path": POOL}}
 @pytest.fixture(scope="module")
 def other_tests(cluster):
     """Uninstalls the Lunkeeper of the other tests, and installs it again at the end."""
-    deploy.helm(cluster, "uninstall", deploy.RELEASE, "--wait")
-    cluster.kubectl("delete", "namespace", deploy.NAMESPACE, seconds=120)
+    deploy.remove(cluster)
     yield
     deploy.prepare(cluster)
     deploy.install(cluster)
@@ -41,6 +40,7 @@ def bare(cluster, other_tests):
     wait_until(lambda: not volumes(cluster), 60, lambda: f"no volume is left: {volumes(cluster)}", pause=0.2)
     objects = deploy.rendered(cluster, VALUES)
     cluster.kubectl("delete", "--ignore-not-found", "--wait", "-f", "-", given=objects, seconds=120)
+    cluster.kubectl("wait", "--for=delete", "pod", "--all", HERE, "--timeout=2m", seconds=150)
     cluster.kubectl("delete", "namespace", deploy.NAMESPACE, "--ignore-not-found", seconds=120)
     cluster.kubectl("label", "nodes", "--all", f"array.lunkeeper.io/{ARRAY}-")
     home.enter("rm", "-rf", POOL, check=True)
