@@ -250,6 +250,22 @@ TEST_CASE("a replica that finds no record uses no array, and its log says why") 
   CHECK(Comes([&] { return started.CheckKnown().ok(); }));
 }
 
+TEST_CASE("a record that takes seconds to read is known, and nothing that cannot be undone is done by it") {
+  FailoverWorld world;
+  FakeApi slow([](const std::string&) {},
+               [](kube::Exchange&) {
+                 absl::SleepFor(RemainingArrays::kCertainFor);
+                 return false;
+               });
+  slow.Put(kRecord, {{"data", {{"fake", "me"}}}});
+  const auto client = slow.Client();
+  RemainingArrays started(MakeOneArray("fake", world.array));
+  const RemovalWatch watch(*client, kSpace, started);
+  CHECK(Comes([&] { return started.CheckKnown().ok(); }));
+  CHECK(started.IsRemoved("fake"));
+  CHECK(started.ListCertainlyRemoved().empty());
+}
+
 TEST_CASE("a removal that the API server does not answer says that nobody knows whether it was stored") {
   RemovalRig rig;
   rig.world.api.SetDown(true);

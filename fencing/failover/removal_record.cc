@@ -18,7 +18,9 @@ const kube::Resource kConfigMaps{"", "v1", "configmaps"};
 // The entry of an array that is being added back; any other one names who removed it.
 constexpr char kAddedBack[] = "added back";
 
-constexpr absl::Duration kReadEvery = absl::Seconds(1), kReadTimeout = absl::Seconds(2);
+// An API server under load takes seconds. What it says late is no news for ListCertainlyRemoved, and all that
+// a controller that has just started waits for.
+constexpr absl::Duration kReadEvery = absl::Seconds(1), kReadTimeout = absl::Seconds(10);
 
 absl::Status NoRecord(const std::string& space) {
   return absl::FailedPreconditionError(
