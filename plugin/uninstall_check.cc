@@ -48,27 +48,24 @@ class VolumeUsers {
  public:
   // One whose claim is gone is about to be deleted by the provisioner: nobody else would.
   void AddVolume(const Json& object) {
-    const bool is_being_deleted = TextAt(object, {"status", "phase"}) == "Released" &&
-                                  TextAt(object, {"spec", "persistentVolumeReclaimPolicy"}) == "Delete";
-    Json volume = object;
-    if (is_being_deleted) volume["status"]["phase"] = "Bound";  // or it would not be read
-    const auto facts = fencing::ReadVolume(volume);
-    if (!facts || facts->volume.empty()) return;
-    const std::string& id = facts->volume.value();
-    names_[id] = {TextAt(object, {"metadata", "name"}), facts->claim};
+    const std::string phase = TextAt(object, {"status", "phase"});
+    const bool is_being_deleted =
+        phase == "Released" && TextAt(object, {"spec", "persistentVolumeReclaimPolicy"}) == "Delete";
+    const fencing::VolumeFacts facts = fencing::ReadAnyVolume(object);
+    if (facts.volume.empty() || !(phase == "Bound" || is_being_deleted)) return;
+    const std::string& id = facts.volume.value();
+    names_[id] = {TextAt(object, {"metadata", "name"}), facts.claim};
     if (is_being_deleted)
       UseAt(id, "").is_being_deleted = true;
     else
-      by_claim_[facts->claim] = id;
+      by_claim_[facts.claim] = id;
   }
   // One without a node waits to be scheduled: nothing is mounted for it, and an uninstall makes it wait
   // longer. One that has ended and stays has its volumes unmounted by kubelet at once, and uses none; but one
   // that is being deleted is there until kubelet has unmounted them.
   void AddPod(const Json& object) {
-    Json pod = object;
-    if (!TextAt(object, {"metadata", "deletionTimestamp"}).empty()) pod["status"]["phase"] = "Running";
-    const auto facts = fencing::ReadPod(pod);
-    if (!facts || facts->node.empty()) return;
+    const auto facts = fencing::ReadAnyPod(object);
+    if (!facts || facts->node.empty() || (fencing::HasEnded(object) && !facts->deleting)) return;
     for (const std::string& claim : facts->claims)
       if (const auto volume = by_claim_.find(claim); volume != by_claim_.end())
         UseAt(volume->second, facts->node.value())

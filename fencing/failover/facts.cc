@@ -131,11 +131,17 @@ std::optional<NodeId> ReadNodeId(const Json& csi_node) {
   return std::nullopt;
 }
 
-std::optional<PodFacts> ReadPod(const Json& pod) {
+bool HasEnded(const Json& pod) {
+  const std::string phase = TextAt(pod, {"status", "phase"});
+  return phase == "Succeeded" || phase == "Failed";
+}
+
+std::optional<PodFacts> ReadPod(const Json& pod) { return HasEnded(pod) ? std::nullopt : ReadAnyPod(pod); }
+
+std::optional<PodFacts> ReadAnyPod(const Json& pod) {
   PodFacts facts;
   ReadVolumes(pod, facts);
-  const std::string phase = TextAt(pod, {"status", "phase"});
-  if (facts.claims.empty() || phase == "Succeeded" || phase == "Failed") return std::nullopt;
+  if (facts.claims.empty()) return std::nullopt;
   facts.uid = Uid(TextAt(pod, {"metadata", "uid"}));
   facts.node = NodeName(TextAt(pod, {"spec", "nodeName"}));
   facts.owner_kind = ControllerOf(pod);
@@ -158,6 +164,10 @@ std::string MountDeathsOf(const ChargedNodes& nodes) {
 // Only a bound volume belongs to a claim; a released one may keep the reference to a claim that is gone.
 std::optional<VolumeFacts> ReadVolume(const Json& volume) {
   if (TextAt(volume, {"status", "phase"}) != "Bound") return std::nullopt;
+  return ReadAnyVolume(volume);
+}
+
+VolumeFacts ReadAnyVolume(const Json& volume) {
   VolumeFacts facts;
   facts.claim = absl::StrCat(TextAt(volume, {"spec", "claimRef", "namespace"}), "/",
                              TextAt(volume, {"spec", "claimRef", "name"}));

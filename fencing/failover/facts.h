@@ -68,8 +68,13 @@ std::string ReadRenewal(const kube::Json& lease);
 std::optional<KubeletTime> RenewalTime(const std::string& renewal);
 // Our driver's node id in a CSINode.
 std::optional<NodeId> ReadNodeId(const kube::Json& csi_node);
-// Nullopt: the pod has no persistent volume, or has ended.
+// Its containers will not run again.
+bool HasEnded(const kube::Json& pod);
+// Nullopt: the pod has no persistent volume. ReadPod: nor if it has ended.
+std::optional<PodFacts> ReadAnyPod(const kube::Json& pod);
 std::optional<PodFacts> ReadPod(const kube::Json& pod);
+// Of a volume in any phase, with the claim that it has or had last. ReadVolume: nullopt unless it is bound.
+VolumeFacts ReadAnyVolume(const kube::Json& persistent_volume);
 std::optional<VolumeFacts> ReadVolume(const kube::Json& persistent_volume);
 // The value of kMountDeathsKey.
 std::string MountDeathsOf(const ChargedNodes& nodes);

@@ -196,12 +196,8 @@ void AgentCaller::AskWhichCopies() {
     array::v1::CheckResponse response;
     bool answered = false;
     (void)agent->Call(
-        [&](Stub& stub, grpc::ClientContext* context, grpc::CompletionQueue* queue, grpc::Status* outcome) {
-          auto reader = stub.AsyncCheck(context, request, queue);
-          reader->Finish(&response, outcome, queue);
-          return std::shared_ptr<void>(std::move(reader));
-        },
-        absl::Now() + copy_timeout_, [this] { return closing_.load(); }, &answered);
+        SendOf(&Stub::AsyncCheck, request, &response), absl::Now() + copy_timeout_,
+        [this] { return closing_.load(); }, &answered);
     if (closing_) break;
   }
   if (!asked_.HasBeenNotified()) asked_.Notify();

@@ -50,13 +50,7 @@ class AgentCaller {
   template <class Request, class Response>
   absl::Status CallAgent(Method<Request, Response> method, const Request& request, Response* response,
                          absl::Duration timeout, const std::function<bool()>& abandoned = nullptr) {
-    return CallEach(
-        [&](Stub& stub, grpc::ClientContext* context, grpc::CompletionQueue* queue, grpc::Status* status) {
-          auto reader = (stub.*method)(context, request, queue);
-          reader->Finish(response, status, queue);
-          return std::shared_ptr<void>(std::move(reader));
-        },
-        timeout, abandoned);
+    return CallEach(SendOf(method, request, response), timeout, abandoned);
   }
 
  private:
@@ -67,6 +61,15 @@ class AgentCaller {
   // then. Called once for each agent that is asked.
   using Send = absl::FunctionRef<std::shared_ptr<void>(Stub&, grpc::ClientContext*, grpc::CompletionQueue*,
                                                        grpc::Status*)>;
+  template <class Request, class Response>
+  static auto SendOf(Method<Request, Response> method, const Request& request, Response* response) {
+    return [method, &request, response](Stub& stub, grpc::ClientContext* context,
+                                        grpc::CompletionQueue* queue, grpc::Status* status) {
+      auto reader = (stub.*method)(context, request, queue);
+      reader->Finish(response, status, queue);
+      return std::shared_ptr<void>(std::move(reader));
+    };
+  }
   absl::Status CallEach(Send send, absl::Duration timeout, const std::function<bool()>& abandoned);
   // Asks each agent which copy it has.
   void AskWhichCopies();

@@ -36,6 +36,16 @@ struct BrokenOff : PoolOnXfs {
   }
 };
 
+// A disk for backups that has room for the pool's one volume, and not for twice as much.
+struct SmallDisk : BrokenOff {
+  SmallDisk() { Run("dd if=/dev/urandom conv=notrunc bs=1M count=16 2>/dev/null of=" + InPool(volume.id)); }
+
+  const Volume volume = Make("v");
+  const TempDir small;
+  const LoopMount disk{small.path(), "24M", "mkfs.ext4 -q -O ^has_journal"};
+  const std::string folder = disk.path() + "/backup";
+};
+
 }  // namespace
 
 TEST_CASE_METHOD(BrokenOff,
@@ -137,13 +147,8 @@ TEST_CASE_METHOD(BrokenOff, "a backup has all of a group of snapshots or nothing
   CHECK(absl::IsNotFound(restored->groups().GetGroup(group->id).status()));
 }
 
-TEST_CASE_METHOD(BrokenOff, "what a broken-off copy takes is room for the next one") {
-  const Volume volume = Make("v");
-  Run("dd if=/dev/urandom conv=notrunc bs=1M count=16 2>/dev/null of=" + InPool(volume.id));
-  const std::string small = directory.path() + "/small";
-  Run("mkdir " + small);
-  const LoopMount disk(small, "24M", "mkfs.ext4 -q -O ^has_journal");
-  const std::string folder = disk.path() + "/backup", partial = folder + "/volumes/" + volume.id.value();
+TEST_CASE_METHOD(SmallDisk, "what a broken-off copy takes is room for the next one") {
+  const std::string partial = folder + "/volumes/" + volume.id.value();
   REQUIRE(absl::IsCancelled(fixture.array->BackUp(
       folder, [](const BackupProgress& progress) { return progress.copied_bytes == 0; })));
   Run("dd if=/dev/urandom bs=1M count=12 2>/dev/null of=" + partial);
@@ -151,13 +156,7 @@ TEST_CASE_METHOD(BrokenOff, "what a broken-off copy takes is room for the next o
   CHECK(VerifyBackup(folder, Watch) == absl::OkStatus());
 }
 
-TEST_CASE_METHOD(BrokenOff, "a backup whose disk runs full says which disk, and goes on") {
-  const Volume volume = Make("v");
-  Run("dd if=/dev/urandom conv=notrunc bs=1M count=16 2>/dev/null of=" + InPool(volume.id));
-  const std::string small = directory.path() + "/small";
-  Run("mkdir " + small);
-  const LoopMount disk(small, "24M", "mkfs.ext4 -q -O ^has_journal");
-  const std::string folder = disk.path() + "/backup";
+TEST_CASE_METHOD(SmallDisk, "a backup whose disk runs full says which disk, and goes on") {
   bool filled = false;
   const absl::Status full = fixture.array->BackUp(folder, [&](const BackupProgress& progress) {
     if (progress.copied_bytes > 0 && !std::exchange(filled, true)) disk.Fill();

@@ -7,13 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "base/units.h"
+#include "devices/array/full_pool.h"
 
 namespace lunkeeper {
 namespace {
-
-// Left free in any case, for the catalogue and for thin volumes that are in use.
-constexpr uint64_t kMargin = 16 * kMiB;
 
 uint64_t SumOf(const std::map<ClusterId, uint64_t>& promised) {
   uint64_t sum = 0;
@@ -71,7 +68,7 @@ absl::StatusOr<std::map<ClusterId, uint64_t>> PoolRoom::SumPromised() const {
 }
 
 uint64_t PoolRoom::KeptFree(const PoolCapacity& capacity) const {
-  return std::max<uint64_t>(kMargin,
+  return std::max<uint64_t>(kFullPoolBytes,
                             capacity.total_bytes / 100 * static_cast<uint64_t>(limits_.keep_free_percent));
 }
 

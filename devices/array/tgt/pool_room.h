@@ -56,7 +56,6 @@ class PoolRoom {
   absl::StatusOr<PoolUse> MeasureUse() const;
   // The pool's, with what Reserve would let a new thick volume of `cluster` have now.
   absl::StatusOr<PoolCapacity> MeasureCapacity(const ClusterId& cluster) const;
-  const ClusterQuotas& quotas() const { return limits_.quotas; }
 
  private:
   absl::Status CheckPromise(const ClusterId& cluster, const std::string& what, uint64_t promised,
