@@ -47,7 +47,8 @@ absl::Status CheckCopy(const PoolIdentity& found, const PoolIdentity& known) {
   if (found.restored_at >= known.restored_at) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("the pool there (", HistoryOf(found),
                                              ") is an older copy of the array's (", HistoryOf(known),
-                                             "): end its agent, and take its address away"));
+                                             "): end its agent, and take its address away; or, if you mean to go on "
+                                             "with this one, restart the controllers"));
 }
 
 }  // namespace lunkeeper

@@ -55,7 +55,8 @@ class AgentCaller::KnownPool {
     if (!known_ && !found) return absl::OkStatus();
     if (!found)
       return absl::UnavailableError(
-          "its agent is of an older version, and so its pool is not the array's: correct the address");
+          "its agent is of an older version, and so its pool is not the array's: correct the address, or, if "
+          "you went back to that version, restart the controllers");
     if (known_) RETURN_IF_ERROR(CheckCopy(*found, *known_));
     known_ = found;
     return absl::OkStatus();
@@ -99,7 +100,9 @@ class AgentCaller::Agent {
       if (abandoned && abandoned()) context.TryCancel();
     }
     // Also an error may be the array's own answer, and then the agent is well.
-    *answered = status.ok() || !TrailerOf(context, wire::kArrayKey).empty();
+    const std::string answerer = TrailerOf(context, wire::kArrayKey);
+    if (!answerer.empty() && answerer != array_) return OtherArrayError(status);
+    *answered = status.ok() || !answerer.empty();
     if (const absl::Status copy = LearnCopy(context, *answered); !copy.ok()) {
       *answered = false;
       return copy;
@@ -143,6 +146,13 @@ class AgentCaller::Agent {
   void NoteOutcome(const grpc::Status& status) {
     const absl::MutexLock lock(&mutex_);
     if (status.ok() || status.error_code() == grpc::StatusCode::UNAVAILABLE) lost_ = status;
+  }
+
+  // What is there says nothing of this array, and its pool is not one of this array's copies.
+  absl::Status OtherArrayError(const grpc::Status& status) {
+    NoteOutcome(grpc::Status::OK);
+    return absl::UnavailableError(
+        absl::StrCat("array ", array_, " at ", address_, ": ", status.error_message()));
   }
 
   // An error without the agent's metadata: it was refused, lost or cut short on the way.

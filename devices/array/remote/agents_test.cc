@@ -204,4 +204,17 @@ TEST_CASE_METHOD(TwoAgents, "an agent too old to know its copy is believed only 
   CHECK(IsRefused(*array, serving.address() + ": its agent is of an older version"));
 }
 
+TEST_CASE_METHOD(TwoAgents, "an address of another array's agent keeps no call from the array's own") {
+  const TestAgent other(AgentTls(), "a2");
+  serving.SetIdentity(PoolIdentity{.lineage = "2f"});
+  serving.Stop();  // so what the other one says is heard first
+  const auto array = ConnectTo({other.address(), serving.address()});
+  const absl::Status refused = array->volumes().GetCapacity().status();
+  CHECK(absl::IsUnavailable(refused));
+  CHECK_THAT(std::string(refused.message()), Catch::Contains("array a1 at " + other.address() +
+                                                             ": this is array a2, and the call is for a1"));
+  serving.Start();
+  CHECK(Eventually([&] { return array->volumes().GetCapacity().ok(); }));
+}
+
 }  // namespace lunkeeper::testing

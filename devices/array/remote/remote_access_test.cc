@@ -138,7 +138,7 @@ TEST_CASE("an agent of another array than meant refuses every call") {
   VolumeSpec spec;
   spec.name = "v";
   const absl::Status refused = array->volumes().CreateVolume(spec).status();
-  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK(absl::IsUnavailable(refused));
   CHECK_THAT(std::string(refused.message()), Catch::Contains("a1") && Catch::Contains("a2"));
   CHECK(fixture.fake.ListVolumes("", 0)->items.empty());
 }
