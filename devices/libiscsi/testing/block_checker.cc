@@ -3,7 +3,7 @@
 // never written.
 //
 //   block_checker write  --device DEVICE --record FILE
-//                        [--seconds N] [--threads N] [--blocks N] [--flush-every N] [--pause-ms N]
+//                        [--seconds N] [--threads N] [--blocks N] [--flush-every N] [--pause-ms N] [--tell]
 //   block_checker verify --device DEVICE --record FILE
 //
 // The record is what was sent and what was acknowledged, for each block, in a file mapped by this process: it
@@ -12,6 +12,9 @@
 // it writes to the device from then on shows here as something never sent. `write` ends after N seconds (0:
 // at SIGTERM). Each thread stops at its first I/O error. One line of JSON is printed at the end. Exit code: 0
 // all well, 1 bad data was read, 2 it could not run, 3 an I/O error and no bad data.
+//
+// With --tell it prints "acked BLOCK VERSION" for each acknowledged write, before that block's next. A test
+// makes another record from this when this one is lost together with its machine.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -51,6 +54,7 @@ struct CheckerOptions {
   uint64_t blocks = 0;
   uint64_t flush_every = 256;
   int pause_ms = 0;
+  bool tell = false;
 };
 
 struct BlockRecord {
@@ -187,6 +191,8 @@ class BlockChecker {
     counters_.Took(start);
     if (done != static_cast<ssize_t>(kStampBlockBytes)) return Failed("write", block);
     record.acked = version;
+    // One write(2), so that threads do not mix their lines; nothing waits in a buffer.
+    if (options_.tell) dprintf(STDOUT_FILENO, "acked %lu %u\n", block, version);
     ++counters_.writes;
     return true;
   }
@@ -290,6 +296,7 @@ int main(int argc, char** argv) {
   write->add_option("--blocks", options.blocks, "how many blocks to use; 0: all");
   write->add_option("--flush-every", options.flush_every, "writes of a thread between its flushes; 0: never");
   write->add_option("--pause-ms", options.pause_ms, "between a thread's writes");
+  write->add_flag("--tell", options.tell, "print each acknowledged write");
   CLI11_PARSE(app, argc, argv);
   return write->parsed() ? lunkeeper::RunWrite(options) : lunkeeper::RunVerify(options);
 }
