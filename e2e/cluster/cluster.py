@@ -32,6 +32,7 @@ LUNKEEPER_IMAGE = "ghcr.io/lunkeeper/lunkeeper:0.1.0"  # as the chart names it
 SIDECARS = {
     "csi-provisioner": "external-provisioner/v6",
     "csi-resizer": "external-resizer/v2",
+    "csi-snapshot-metadata": "external-snapshot-metadata",
     "csi-snapshotter": "external-snapshotter/v8",
 }
 BUSYBOX_IMAGE = "lunkeeper.test/busybox:1"

@@ -93,7 +93,9 @@ class ControlPlane(Host):
                     ),
                     self._program("kube-scheduler", [kubeconfig, "--leader-elect=false"]),
                     # Waits for the snapshot CRDs by ending and being started again.
-                    self._program("snapshot-controller", [kubeconfig]),
+                    self._program(
+                        "snapshot-controller", [kubeconfig, "--feature-gates=CSIVolumeGroupSnapshot=true"]
+                    ),
                     self._program("coredns", ["-conf", self.folder / "Corefile"]),
                 ],
             }

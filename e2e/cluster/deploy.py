@@ -16,7 +16,7 @@ RELEASE = NAMESPACE = "lunkeeper"
 DRIVER = "csi.lunkeeper.io"
 ARRAY_SECRET = f"lunkeeper-{storage.ARRAY}"
 WAIT_SECONDS = 180
-SNAPSHOTS = "snapshot.storage.k8s.io/v1"
+SNAPSHOTS = ("snapshot.storage.k8s.io/v1", "groupsnapshot.storage.k8s.io/v1", "cbt.storage.k8s.io/v1beta1")
 
 
 def helm(
@@ -113,7 +113,7 @@ def rendered(cluster: Cluster, given: dict[str, Any]) -> list[Object]:
     """What `helm template` prints for these values, for a cluster that has snapshots."""
     shown = helm(
         cluster,
-        *("template", RELEASE, CHART, "--values=-", "--no-hooks", f"--api-versions={SNAPSHOTS}"),
+        *("template", RELEASE, CHART, "--values=-", "--no-hooks", f"--api-versions={','.join(SNAPSHOTS)}"),
         given=given,
     )
     return [thing for thing in yaml.safe_load_all(shown) if thing]

@@ -94,6 +94,15 @@ def cut_off(host: Host, *, hosts: Sequence[Host] = (), ports: Sequence[int] = ()
     nft(host, "\n".join([f"table {TABLE} {{", *chains, "}"]))
 
 
+def refuse(host: Host, port: int) -> None:
+    """Ends all connections to a TCP port of this host, and refuses new ones: as if nobody listened there."""
+    nft(
+        host,
+        f"table {TABLE} {{ chain refused {{ type filter hook input priority 0;"
+        f" tcp dport {port} reject with tcp reset; }}; }}",
+    )
+
+
 def lose_packets(host: Host, percent: int) -> None:
     """Drops so many percent of a host's packets at random, in both directions.
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
+from cluster import programs
 from harness import places
 
 # What `lunkeeper` runs, beside itself: of the packages that the Containerfile installs.
@@ -146,8 +147,8 @@ def pause(name: str) -> Image:
 
 
 def writer(name: str) -> Image:
-    """Busybox and the program with which the tests write and check blocks."""
-    image = busybox(name)
+    """Busybox and the programs with which the tests write and check blocks, and back them up."""
+    image = busybox(name).add("/usr/bin/blocks", programs.path("blocks"))
     if places.BLOCK_CHECKER.exists():
         image.add_program("/usr/bin/block_checker", places.BLOCK_CHECKER)
     return image

@@ -13,12 +13,13 @@ from harness.places import ROOT
 TOOLS = ROOT / "e2e/cluster/tools"
 BIN = ROOT / ".cache/kube/bin"
 SNAPSHOT_CRDS = ROOT / ".cache/kube/snapshot-crds"
-SNAPSHOT_CLIENT = "github.com/kubernetes-csi/external-snapshotter/client/v8"
+# The modules with the definitions of snapshots, groups of them, and the service of changed blocks.
+SNAPSHOT_CLIENTS = {
+    "github.com/kubernetes-csi/external-snapshotter/client/v8": "*snapshot.storage.k8s.io_*.yaml",
+    "github.com/kubernetes-csi/external-snapshot-metadata/client": "cbt.storage.k8s.io_*.yaml",
+}
 # Of the kinds that the chart can ask for and that the test cluster lacks: where their definitions are.
 OPERATORS = {
-    "github.com/kubernetes-csi/external-snapshot-metadata/client@v1.0.0": [
-        "config/crd/cbt.storage.k8s.io_snapshotmetadataservices.yaml"
-    ],
     "github.com/cert-manager/cert-manager@v1.21.2": ["deploy/crds/cert-manager.io_certificates.yaml"],
     "github.com/prometheus-operator/prometheus-operator@v0.85.0": [
         f"example/prometheus-operator-crd/monitoring.coreos.com_{kind}.yaml"
@@ -26,7 +27,7 @@ OPERATORS = {
     ],
 }
 BUILD_SECONDS = 3600
-ALL, HELM = "tool", "helm.sh/helm/v3/cmd/helm"
+ALL, HELM, OWN = "tool", "helm.sh/helm/v3/cmd/helm", ("coredns", "blocks")
 
 
 def path(name: str) -> Path:
@@ -40,7 +41,7 @@ def versions() -> dict[str, str]:
 
 def _stamp() -> str:
     content = hashlib.sha256(_linker_flags().encode())
-    for name in ("go.mod", "go.sum", "coredns/main.go"):
+    for name in ("go.mod", "go.sum", *(f"{program}/main.go" for program in OWN)):
         content.update((TOOLS / name).read_bytes())
     return content.hexdigest()
 
@@ -102,26 +103,25 @@ def _build_once(package: str) -> None:
 
 
 def _keep_snapshot_crds() -> None:
-    """They come with the module's sources."""
-    module = subprocess.run(
-        ["go", "list", "-m", "-f", "{{.Dir}}", SNAPSHOT_CLIENT],
-        cwd=TOOLS,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    ).stdout.strip()
+    """They come with the modules' sources."""
     SNAPSHOT_CRDS.mkdir(parents=True, exist_ok=True)
-    for source in Path(module, "config/crd").glob("snapshot.storage.k8s.io_*.yaml"):
-        (SNAPSHOT_CRDS / source.name).write_bytes(source.read_bytes())
+    for module, names in SNAPSHOT_CLIENTS.items():
+        folder = subprocess.run(
+            ["go", "list", "-m", "-f", "{{.Dir}}", module],
+            cwd=TOOLS,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        ).stdout.strip()
+        for source in Path(folder, "config/crd").glob(names):
+            (SNAPSHOT_CRDS / source.name).write_bytes(source.read_bytes())
 
 
 def operator_crds() -> list[Path]:
     """Their files, in Go's own cache."""
     found: list[Path] = []
-    groups = f"{SNAPSHOT_CLIENT}@{versions()[SNAPSHOT_CLIENT]}"
-    classes = "config/crd/groupsnapshot.storage.k8s.io_volumegroupsnapshotclasses.yaml"
-    for module, names in {**OPERATORS, groups: [classes]}.items():
+    for module, names in OPERATORS.items():
         told = subprocess.run(
             ["go", "mod", "download", "-json", module],
             check=True,
@@ -138,5 +138,5 @@ def build_helm() -> None:
 
 
 def build_all() -> None:
-    for package in (HELM, ALL, "./coredns"):
+    for package in (HELM, ALL, *(f"./{program}" for program in OWN)):
         build(package)

@@ -23,6 +23,7 @@ ON_THE_CLUSTER = {
     "uninstall",
     "invitation",
     "kubectl-plugin",
+    "changed-blocks",
     "volumes-claim",
     "volumes-snapshot",
     "volumes-restore",

@@ -6,7 +6,8 @@ from cluster import deploy, storage
 from harness.leaks import COUNTS
 from kube.workloads import TEST_NAMESPACE
 
-KINDS = "pv,pvc,volumesnapshots,volumesnapshotcontents,volumeattachments,volumelocks,namespaces"
+GROUPS = "volumegroupsnapshots,volumegroupsnapshotcontents"
+KINDS = f"pv,pvc,volumesnapshots,volumesnapshotcontents,{GROUPS},volumeattachments,volumelocks,namespaces"
 # Targets without a volume: the one without a login, and the nodes' heartbeat LUNs.
 ALWAYS_THERE = tuple(
     f"iqn.2026-11.io.lunkeeper:{storage.ARRAY}:{which}" for which in ("nobody", "heartbeat:")

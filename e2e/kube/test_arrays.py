@@ -7,7 +7,7 @@ from cluster.authority import Authority
 from cluster.faults import descendants, find_processes, stopped
 from harness.cleanup import wait_until
 from harness.processes import state_of
-from kube.workloads import wait_for_event
+from kube.workloads import wait_for_event, wait_for_group_error
 from kube.writer import Writer
 
 HOME, FAR = "node-1", "node-3"  # where the second array is, and the node that reaches it
@@ -156,6 +156,18 @@ def test_a_volume_without_a_named_array_is_on_the_default_one_and_goes_anywhere(
 def test_an_array_that_does_not_answer_is_named_with_the_reason(arrays, workloads, array, words):
     workloads.claim("data", storage_class=workloads.storage_class(parameters={"array": array}))
     wait_for_event(workloads, "data", "ProvisioningFailed", *words)
+
+
+def test_a_group_of_snapshots_across_two_arrays_is_refused_with_the_reason(arrays, workloads):
+    label = {"app": "shop"}
+    for claim, chosen in {"here": "lunkeeper", "there": reachable_class(workloads)}.items():
+        workloads.claim(claim, labels=label, storage_class=chosen)
+        workloads.wait_for_bound(claim)
+    workloads.ask_for_group("moment", label)
+    wait_for_group_error(
+        workloads, "moment", f"on array {storage.ARRAY}", SECOND, "make a group for each array"
+    )
+    workloads.delete("volumegroupsnapshot", "moment")
 
 
 def in_controller(workloads, *words, seconds=120):

@@ -6,6 +6,7 @@ import pytest
 
 from cluster.deploy import NAMESPACE
 from harness.cleanup import wait_until
+from kube.workloads import block_container
 
 
 def test_a_late_binding_volume_is_made_when_its_pod_is_scheduled(workloads):
@@ -146,11 +147,3 @@ def test_a_volume_for_many_readers_is_read_on_every_node_and_written_on_none(wor
         assert workloads.shell(f"on-{node}", "cat /data/file").strip() == "hello"
         refused = workloads.shell(f"on-{node}", "touch /data/more 2>&1 || true")
         assert "Read-only file system" in refused
-
-
-def block_container():
-    from kube.workloads import pod_spec
-
-    container = pod_spec()["containers"][0]
-    del container["volumeMounts"]
-    return {**container, "volumeDevices": [{"name": "data", "devicePath": "/dev/data"}]}

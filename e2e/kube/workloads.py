@@ -41,17 +41,18 @@ class Workloads:
             each["metadata"]["namespace"] = self.namespace
         self.kubectl.apply(*objects)
 
-    def claim(self, name, **differences):
+    def claim(self, name, labels=None, **differences):
         self.apply(
             {
                 "apiVersion": "v1",
                 "kind": "PersistentVolumeClaim",
-                "metadata": {"name": name},
+                "metadata": {"name": name, "labels": labels or {}},
                 "spec": claim_spec(**differences),
             }
         )
 
-    def pod(self, name, claim, more_volumes=(), **spec):
+    def pod(self, name, claim=None, more_volumes=(), **spec):
+        """`spec`: differences from the usual pod, such as other volumes than the claim's."""
         claimed = {"name": "data", "persistentVolumeClaim": {"claimName": claim}}
         self.apply(
             {
@@ -97,22 +98,42 @@ class Workloads:
 
     def snapshot(self, name, claim):
         """Makes a snapshot of the claim's volume, and waits until it is ready."""
-        self.apply(
-            {
-                "apiVersion": "snapshot.storage.k8s.io/v1",
-                "kind": "VolumeSnapshot",
-                "metadata": {"name": name},
-                "spec": {
-                    "volumeSnapshotClassName": "lunkeeper",
-                    "source": {"persistentVolumeClaimName": claim},
-                },
-            }
-        )
+        spec = {"volumeSnapshotClassName": "lunkeeper", "source": {"persistentVolumeClaimName": claim}}
+        self._snapshot("snapshot.storage.k8s.io/v1", "VolumeSnapshot", name, spec)
+        self.wait_for_snapshot("volumesnapshot", name)
+
+    def ask_for_group(self, name, labels):
+        """Asks for a group of snapshots of the claims with these labels."""
+        spec = {
+            "volumeGroupSnapshotClassName": "lunkeeper",
+            "source": {"selector": {"matchLabels": labels}},
+        }
+        self._snapshot("groupsnapshot.storage.k8s.io/v1", "VolumeGroupSnapshot", name, spec)
+
+    def snapshot_group(self, name, labels):
+        """Makes such a group, and waits until it is ready."""
+        self.ask_for_group(name, labels)
+        self.wait_for_snapshot("volumegroupsnapshot", name)
+
+    def members(self, group):
+        """{claim: the VolumeSnapshot that a group has of it}, in order of the claims."""
+        found = {
+            each["spec"]["source"]["persistentVolumeClaimName"]: each["metadata"]["name"]
+            for each in self.kubectl.items("volumesnapshots", *self.here)
+            if each["status"].get("volumeGroupSnapshotName") == group
+        }
+        return dict(sorted(found.items()))
+
+    def _snapshot(self, api, kind, name, spec):
+        self.apply({"apiVersion": api, "kind": kind, "metadata": {"name": name}, "spec": spec})
+
+    def wait_for_snapshot(self, kind, name):
+        """Until a snapshot, or a group of them, is ready."""
 
         def ready():
-            return self.kubectl.get("volumesnapshot", name, *self.here).get("status", {}).get("readyToUse")
+            return self.kubectl.get(kind, name, *self.here).get("status", {}).get("readyToUse")
 
-        wait_until(ready, 60, lambda: f"the snapshot is ready: {self.events(name)}", pause=0.1)
+        wait_until(ready, 60, lambda: f"{kind} {name} is ready: {self.events(name)}", pause=0.1)
 
     def storage_class(self, name="class", **differences):
         """Makes a storage class of this test; returns its name."""
@@ -203,6 +224,17 @@ def pod_spec():
     }
 
 
+def block_container(**devices):
+    """The usual container with these claims' devices: {name of the pod's volume: path}; usually its data."""
+    container = pod_spec()["containers"][0]
+    del container["volumeMounts"]
+    devices = devices or {"data": "/dev/data"}
+    return {
+        **container,
+        "volumeDevices": [{"name": name, "devicePath": path} for name, path in devices.items()],
+    }
+
+
 def wait_for_event(workloads, name, *words):
     """Waits until one event of the object has all these words."""
 
@@ -212,3 +244,16 @@ def wait_for_event(workloads, name, *words):
     wait_until(
         said, 60, lambda: f"an event of {name} with {words}; there are {workloads.events(name)}", pause=0.2
     )
+
+
+def wait_for_group_error(workloads, name, *words):
+    """Waits until a group of snapshots says of itself, in these words, why it is not made."""
+
+    def group():
+        return workloads.kubectl.get("volumegroupsnapshot", name, *workloads.here)
+
+    def said():
+        message = group().get("status", {}).get("error", {}).get("message", "")
+        return all(word in message for word in words)
+
+    wait_until(said, 60, lambda: f"{words} in {group()}", pause=0.2)
