@@ -46,6 +46,7 @@ absl::StatusOr<Backends> OpenAgent(const ArrayAgentOptions& options) {
   service.serving = backends.array_serving;
   service.confirm = [host] { return host->ConfirmServing(); };
   service.identity = [host] { return host->identity(); };
+  service.note_copy = [host](const PoolIdentity& known) { host->NoteCopy(known); };
   if (revoked != nullptr)
     service.check_certificate = [revoked](const std::string& pem) { return revoked->CheckCertificate(pem); };
   service.leaving = [leaving] { return leaving->load(); };

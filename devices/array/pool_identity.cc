@@ -45,10 +45,10 @@ absl::Status CheckCopy(const PoolIdentity& found, const PoolIdentity& known) {
         "the pool there is another one than the array's: correct the address, or, if the array was made "
         "anew, restart the controllers");
   if (found.restored_at >= known.restored_at) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("the pool there (", HistoryOf(found),
-                                             ") is an older copy of the array's (", HistoryOf(known),
-                                             "): end its agent, and take its address away; or, if you mean to go on "
-                                             "with this one, restart the controllers"));
+  return absl::UnavailableError(absl::StrCat(
+      "the pool there (", HistoryOf(found), ") is an older copy of the array's (", HistoryOf(known),
+      "): end its agent, and take its address away; or, if you mean to go on with this one, "
+      "restart the controllers"));
 }
 
 }  // namespace lunkeeper

@@ -207,7 +207,7 @@ TEST_CASE_METHOD(TwoAgents, "an agent too old to know its copy is believed only 
 TEST_CASE_METHOD(TwoAgents, "an address of another array's agent keeps no call from the array's own") {
   const TestAgent other(AgentTls(), "a2");
   serving.SetIdentity(PoolIdentity{.lineage = "2f"});
-  serving.Stop();  // so what the other one says is heard first
+  serving.Stop();  // so the other one is asked first
   const auto array = ConnectTo({other.address(), serving.address()});
   const absl::Status refused = array->volumes().GetCapacity().status();
   CHECK(absl::IsUnavailable(refused));

@@ -13,6 +13,7 @@
 #include <grpc/grpc_security_constants.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -305,9 +306,10 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
 
   absl::Status RunChecked(ServerContext* context, const Message& request, Right needed,
                           absl::FunctionRef<absl::Status(Array&)> work) {
-    if (options_.identity) {
-      context->AddTrailingMetadata(wire::kPoolKey, ToText(options_.identity()));
-      RETURN_IF_ERROR(CheckCopyMeant(*context, options_.name, options_.identity()));
+    const auto identity = options_.identity ? options_.identity() : std::nullopt;
+    if (identity) {
+      context->AddTrailingMetadata(wire::kPoolKey, ToText(*identity));
+      RETURN_IF_ERROR(CheckCopyMeant(*context, options_.name, *identity));
     }
     const absl::Status answer = RunMeant(*context, request, needed, work);
     // Also an error may be old news, such as that of a volume that was made meanwhile.
@@ -329,6 +331,8 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
           absl::StrCat("array ", options_.name, ": the client's certificate is a reader's of cluster ",
                        caller.cluster.value(), ": this call needs a controller's"));
     }
+    if (options_.note_copy && caller.right == Right::kController)
+      if (const auto known = ReadCopyMeant(context)) options_.note_copy(*known);
     RETURN_IF_ERROR(CheckTexts(request));
     return work(*options_.view(caller.cluster));
   }

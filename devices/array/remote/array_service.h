@@ -13,6 +13,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -32,8 +33,11 @@ struct ArrayServiceOptions {
   // Asked after the work of each call: OK if nobody else served the array when the work was done. Empty:
   // nobody else can.
   std::function<absl::Status()> confirm;
-  // Which copy of its pool the array is. Empty: that is not known, and no call is refused for it.
-  std::function<PoolIdentity()> identity;
+  // Which copy of its pool the array is; nothing: it serves none yet. Empty: that is not known, and no call
+  // is refused for it.
+  std::function<std::optional<PoolIdentity>()> identity;
+  // Told with each call of a controller that knows one which copy that is. May be empty.
+  std::function<void(const PoolIdentity&)> note_copy;
   // True: the agent is being stopped, and requests that wait are sent away with UNAVAILABLE. Empty: never.
   std::function<bool()> leaving;
   // OK, or why this certificate (PEM) is refused although it is signed. Empty: none is.

@@ -24,9 +24,13 @@ absl::Status CheckArrayMeant(const grpc::ServerContext& context, const std::stri
                                                     ": correct the array's name or address"));
 }
 
+std::optional<PoolIdentity> ReadCopyMeant(const grpc::ServerContext& context) {
+  return ReadPoolIdentity(MetadataOf(context, wire::kPoolKey));
+}
+
 absl::Status CheckCopyMeant(const grpc::ServerContext& context, const std::string& array,
                             const PoolIdentity& served) {
-  const auto known = ReadPoolIdentity(MetadataOf(context, wire::kPoolKey));
+  const auto known = ReadCopyMeant(context);
   // Another array's pool is another one in any case; the name says it better.
   if (!known || !CheckArrayMeant(context, array).ok()) return absl::OkStatus();
   return CheckCopy(served, *known);

@@ -5,6 +5,7 @@
 
 #include <grpcpp/server_context.h>
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -14,6 +15,8 @@ namespace lunkeeper {
 
 // FAILED_PRECONDITION: the call names another array, or none.
 absl::Status CheckArrayMeant(const grpc::ServerContext& context, const std::string& array);
+// The newest copy that the client knows; nothing: it knows none.
+std::optional<PoolIdentity> ReadCopyMeant(const grpc::ServerContext& context);
 // As CheckCopy, with the newest copy that the client knows. OK: it knows none, or CheckArrayMeant fails.
 absl::Status CheckCopyMeant(const grpc::ServerContext& context, const std::string& array,
                             const PoolIdentity& served);

@@ -36,6 +36,7 @@ class Catalogue {
   const std::string& target_key() const { return file_->target_key(); }
   // As CatalogueFile's.
   PoolIdentity identity() const { return file_->identity(); }
+  void NoteCopy(const PoolIdentity& known) { file_->NoteCopy(known); }
   uint64_t sequence() const { return file_->sequence(); }
   // Another text after each change, and each time that the catalogue is opened.
   std::string version() const { return absl::StrCat(opened_as_, "-", sequence()); }

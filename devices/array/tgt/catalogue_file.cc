@@ -106,6 +106,15 @@ absl::Status CatalogueFile::PrepareTables(const std::string& array,
   });
 }
 
+// A copy of the next century is somebody's invention, and there has to be a number above it.
+void CatalogueFile::NoteCopy(const PoolIdentity& known) {
+  constexpr int64_t kLast = int64_t{1} << 62;
+  if (known.lineage != lineage_ || known.restored_at > kLast) return;
+  int64_t before = noted_at_;
+  while (before < known.restored_at && !noted_at_.compare_exchange_weak(before, known.restored_at)) {
+  }
+}
+
 absl::Status CatalogueFile::SkipTo(uint64_t sequence) {
   // Each lost change may have given out one generation, one term and one version of a volume's limits, which
   // nodes may still know, so all of them skip as many; the margin covers
@@ -113,7 +122,7 @@ absl::Status CatalogueFile::SkipTo(uint64_t sequence) {
   const uint64_t lost = sequence > sequence_ ? sequence - sequence_ : 0;
   const int64_t gap = static_cast<int64_t>(lost) + kRestoreGap;
   // Also where this host's clock is behind that of the host which accepted the last one.
-  const int64_t now = std::max<int64_t>(absl::GetCurrentTimeNanos(), restored_at_ + 1);
+  const int64_t now = std::max({absl::GetCurrentTimeNanos(), restored_at_ + 1, noted_at_ + 1});
   const Change skip = [&](SqlDatabase& database) -> absl::Status {
     RETURN_IF_ERROR(database.Change("UPDATE terms SET term = term + ?1", {gap}).status());
     RETURN_IF_ERROR(

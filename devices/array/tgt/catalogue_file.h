@@ -44,6 +44,8 @@ class CatalogueFile {
   const std::string& target_key() const { return target_key_; }
   // Which pool this is, and which copy of it.
   PoolIdentity identity() const { return {.lineage = lineage_, .restored_at = restored_at_}; }
+  // The next SkipTo makes a newer copy than this one, if it is one of the same pool.
+  void NoteCopy(const PoolIdentity& known);
   // How many changes there have been.
   uint64_t sequence() const { return sequence_; }
   // For a catalogue that is older than what it once was: continues from `sequence`, leaves out every
@@ -89,6 +91,7 @@ class CatalogueFile {
   bool leader_ ABSL_GUARDED_BY(queue_mu_) = false;
   std::atomic<uint64_t> sequence_{0};
   std::atomic<int64_t> restored_at_{0};
+  std::atomic<int64_t> noted_at_{0};  // the newest copy's that was noted
   std::string target_key_, lineage_;  // constant once it is open
   absl::Mutex read_mu_;               // with one connection, also held by the leader
   // None with a file that has one connection: then the writer's is used, one user at a time.

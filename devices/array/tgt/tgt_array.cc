@@ -91,9 +91,16 @@ class TgtArrayImpl final : public TgtArray {
   }
   uint64_t sequence() const override { return store_.catalogue->sequence(); }
   absl::Status CheckServing() const override;
-  absl::Status ConfirmServing() const override { return store_.images->ConfirmHeld(); }
+  absl::Status ConfirmServing() const override {
+    return serving_ ? store_.images->ConfirmHeld() : CheckServing();
+  }
   absl::Status AcceptRestore() override;
-  PoolIdentity identity() const override { return store_.catalogue->identity(); }
+  std::optional<PoolIdentity> identity() const override {
+    return serving_ ? std::optional(store_.catalogue->identity()) : std::nullopt;
+  }
+  void NoteCopy(const PoolIdentity& known) override {
+    if (!serving_) store_.catalogue->NoteCopy(known);
+  }
   absl::StatusOr<PoolUse> MeasureUse() const override { return room_->MeasureUse(); }
   absl::StatusOr<std::vector<OrphanFile>> ListOrphans() const override {
     return store_.images->ListOrphans();

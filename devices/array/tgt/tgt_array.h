@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -71,12 +72,16 @@ class TgtArray {
   // OK when the array serves; else UNAVAILABLE with what to do, which is what every call then answers.
   virtual absl::Status CheckServing() const = 0;
   // OK if no other host served the array when the call began; else what a call answered may be old. Always OK
-  // for an array of files.
+  // for an array of files that serves: one of an older copy that nobody has accepted is not the array.
   virtual absl::Status ConfirmServing() const = 0;
   // An operator says that a pool older than remembered, or one from a backup, is to be served as it is: it is
   // the newest copy from then on (pool_identity.h). OK when the array serves already.
   virtual absl::Status AcceptRestore() = 0;
-  virtual PoolIdentity identity() const = 0;
+  // None before the array serves: a pool that nobody has accepted yet is no copy of the array's.
+  virtual std::optional<PoolIdentity> identity() const = 0;
+  // Somebody knows this copy of the pool. One that is accepted here later is newer than it, whatever the
+  // clocks of both hosts say.
+  virtual void NoteCopy(const PoolIdentity& known) = 0;
   virtual absl::StatusOr<PoolUse> MeasureUse() const = 0;
   // The files of the pool that the catalogue does not know. They are set aside in orphans/, and kept until an
   // operator deletes them; as in Pool.

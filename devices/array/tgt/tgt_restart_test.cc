@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -130,6 +131,7 @@ struct OlderCatalogue {
     fixture.Close();
     Run("cp -a " + pool + "/catalogue.db " + fixture.directory.path() + "/copy");
     REQUIRE(fixture.Open().ok());
+    known = fixture.array->identity().value();
     newer = fixture.Cluster()->volumes().CreateVolume(Spec("newer", 16))->id;
     fixture.Close();
     Run("rm " + pool + "/catalogue.db* && cp -a " + fixture.directory.path() + "/copy " + pool +
@@ -137,6 +139,7 @@ struct OlderCatalogue {
   }
   ArrayFixture fixture;
   const std::string pool = fixture.options.pool_dir;
+  PoolIdentity known;
   VolumeId newer;
 };
 
@@ -158,6 +161,28 @@ TEST_CASE("a file that was set aside is listed, and deleted when an operator say
   CHECK(array.DeleteOrphan(older.newer.value()) == absl::OkStatus());
   CHECK(array.ListOrphans()->empty());
   CHECK(AllFiles(older.pool).size() == 1);
+}
+
+TEST_CASE(
+    "what is accepted is newer than the copies that are known, whatever the clocks of their hosts say") {
+  OlderCatalogue older;
+  REQUIRE(older.fixture.Open() == absl::OkStatus());
+  TgtArray& array = *older.fixture.array;
+  const auto note = [&](const std::string& lineage, absl::Duration ahead) {
+    array.NoteCopy({.lineage = lineage, .restored_at = absl::ToUnixNanos(absl::Now() + ahead)});
+  };
+  older.known.restored_at = absl::ToUnixNanos(absl::Now() + absl::Hours(1));
+  array.NoteCopy(older.known);
+  note(older.known.lineage, absl::ZeroDuration());
+  note("1f", absl::Hours(2));  // another pool's
+  array.NoteCopy({.lineage = older.known.lineage, .restored_at = std::numeric_limits<int64_t>::max()});
+  // Until then it is not the array, which another host may have.
+  CHECK(absl::IsUnavailable(array.ConfirmServing()));
+  CHECK(!array.identity().has_value());
+  REQUIRE(array.AcceptRestore() == absl::OkStatus());
+  CHECK(array.ConfirmServing() == absl::OkStatus());
+  CHECK(CheckCopy(*array.identity(), older.known).ok());
+  CHECK(array.identity()->restored_at == older.known.restored_at + 1);
 }
 
 TEST_CASE("volumes that an older catalogue does not know are kept, also if accepting it is cut short") {
