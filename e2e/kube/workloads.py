@@ -118,7 +118,7 @@ class Workloads:
     def members(self, group):
         """{claim: the VolumeSnapshot that a group has of it}, in order of the claims."""
         found = {
-            each["spec"]["source"]["persistentVolumeClaimName"]: each["metadata"]["name"]
+            each["spec"]["source"].get("persistentVolumeClaimName"): each["metadata"]["name"]
             for each in self.kubectl.items("volumesnapshots", *self.here)
             if each["status"].get("volumeGroupSnapshotName") == group
         }
