@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pathlib
 import subprocess
 
 import pytest
@@ -32,8 +33,22 @@ def volumes(rig):
         yield made
 
 
+def written_by(process):
+    """Bytes, by all its threads."""
+    lines = pathlib.Path(f"/proc/{process}/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes:"))
+
+
 @contextlib.contextmanager
-def load(volumes):
+def raw_volume(rig, number):
+    node = rig.nodes[number % len(rig.nodes)]
+    volume = Volume(rig, node, f"of-many-{number}", block=True, size=64 * MIB).up(with_controller=True)
+    yield volume
+    volume.down(with_controller=True).delete()
+
+
+@contextlib.contextmanager
+def load(volumes, *options):
     """Other writes to the same volumes, behind the records, so that there is always something dirty."""
     with subprocess.Popen(
         [
@@ -47,13 +62,15 @@ def load(volumes):
             "--offset=16m",
             "--size=32m",
             "--iodepth=6",
-            "--rate_iops=1000",
             "--runtime=3600",
             "--time_based",
             "--output=/dev/null",
+            "--thread",
+            *options,
         ]
     ) as running:
         try:
+            wait_until(lambda: written_by(running.pid) > 32 * MIB * len(volumes), 60, "the load writes")
             yield
         finally:
             running.terminate()
@@ -63,7 +80,7 @@ def load(volumes):
 def test_no_group_has_a_later_write_without_the_earlier_one(rig, volumes):
     leaks = Leaks(rig)
     taken = 0
-    with load(volumes), DependentWriters(volumes) as writers:
+    with load(volumes, "--rate_iops=1000"), DependentWriters(volumes) as writers:
         for number in range(ROUNDS):
             writers.wait_for_records(20)
             group, files = group_of(rig, volumes, f"round-{number}")
@@ -76,6 +93,20 @@ def test_no_group_has_a_later_write_without_the_earlier_one(rig, volumes):
     print(f"{taken} of {ROUNDS} groups taken, {sum(writers.written)} records")
     assert taken >= AT_LEAST * ROUNDS
     wait_until(lambda: not leaks.found(), 5, leaks.found)
+
+
+@pytest.mark.timeout(400)
+def test_a_group_is_made_of_volumes_that_are_written_to_as_fast_as_they_go(rig):
+    """So fast that a disk does not keep pace: only because they are slowed down for a moment."""
+    with contextlib.ExitStack() as stack:
+        volumes = [stack.enter_context(raw_volume(rig, number)) for number in range(10)]
+        stack.enter_context(load(volumes, "--bs=4k", "--size=48m", "--iodepth=64"))
+        writers = stack.enter_context(DependentWriters(volumes[:3]))
+        writers.wait_for_records(20)
+        group, files = group_in_time(rig, volumes, "busy")
+        assert not (found := broken(files)), found[:5]
+        delete_group(rig, group)
+        writers.wait_for_records(20)  # nothing is slow for ever
 
 
 def test_without_the_barrier_the_rule_is_broken(rig, volumes):

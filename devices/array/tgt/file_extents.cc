@@ -78,15 +78,16 @@ bool HasStableExtents(int fd) {
   return ::fstatfs(fd, &system) == 0 && system.f_type == XFS_SUPER_MAGIC;
 }
 
-absl::StatusOr<SomeExtents> ReadSomeExtents(int fd, const std::string& path, const FileRange& within) {
+absl::StatusOr<SomeExtents> ReadSomeExtents(int fd, const std::string& path, const FileRange& within,
+                                            bool flush) {
   SomeExtents some{.extents = {}, .end = kHole};
   if (within.offset >= within.end) return some;
   std::vector<uint64_t> space((sizeof(fiemap) + kExtentsAtOnce * sizeof(fiemap_extent)) / sizeof(uint64_t));
   auto* const map = reinterpret_cast<fiemap*>(space.data());
   map->fm_start = within.offset;
   map->fm_length = within.end - within.offset;
-  // What is only in memory is written first: it has no place yet.
-  map->fm_flags = FIEMAP_FLAG_SYNC;
+  // What is only in memory has no place yet.
+  map->fm_flags = flush ? FIEMAP_FLAG_SYNC : 0;
   map->fm_extent_count = kExtentsAtOnce;
   if (::ioctl(fd, FS_IOC_FIEMAP, map) != 0) return FileError("find the extents of", path, errno);
   bool last = map->fm_mapped_extents < kExtentsAtOnce;
@@ -107,7 +108,8 @@ absl::StatusOr<SomeExtents> ReadSomeExtents(int fd, const std::string& path, con
 absl::StatusOr<std::vector<FileExtent>> ReadExtents(int fd, const std::string& path) {
   std::vector<FileExtent> extents;
   for (uint64_t from = 0; from != kHole;) {
-    ASSIGN_OR_RETURN(const SomeExtents some, ReadSomeExtents(fd, path, {from, kHole}));
+    // Once: each flush would write what has become dirty since, for as long as there are writers.
+    ASSIGN_OR_RETURN(const SomeExtents some, ReadSomeExtents(fd, path, {from, kHole}, from == 0));
     extents.insert(extents.end(), some.extents.begin(), some.extents.end());
     from = some.end;
   }

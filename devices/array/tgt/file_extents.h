@@ -24,14 +24,16 @@ struct FileRange {
 
 // Whether this file is on a file system for which the above is true.
 bool HasStableExtents(int fd);
-// In order; writes what is dirty first. What is in none of them is a hole.
+// In order; writes what is dirty first. What is in none of them is a hole. Of what is written meanwhile, the
+// old place or none.
 absl::StatusOr<std::vector<FileExtent>> ReadExtents(int fd, const std::string& path);
-// The first of them, some thousands, of what `within` has.
+// The first of them, some thousands, of what `within` has. `flush`: writes what is dirty first.
 struct SomeExtents {
   std::vector<FileExtent> extents;
   uint64_t end = 0;  // where the next ones begin; UINT64_MAX: there are no more
 };
-absl::StatusOr<SomeExtents> ReadSomeExtents(int fd, const std::string& path, const FileRange& within);
+absl::StatusOr<SomeExtents> ReadSomeExtents(int fd, const std::string& path, const FileRange& within,
+                                            bool flush = true);
 // Where the two may differ, up to `size`: all but holes in both, and known extents at the same place.
 std::vector<FileRange> FindDifferences(const std::vector<FileExtent>& a, const std::vector<FileExtent>& b,
                                        uint64_t size);

@@ -105,14 +105,23 @@ absl::Status PoolClones::ReadShared(File& file) {
 
 absl::Status PoolClones::ShareMost() {
   for (int i = 0; i < kMostRounds; ++i) {
+    const auto before = last_round_;
     const auto begun = std::chrono::steady_clock::now();
     RETURN_IF_ERROR(ForEach(ShareBeforehand));
     last_round_ = std::chrono::steady_clock::now() - begun;
     RETURN_IF_ERROR(ForEach(ReadShared));
-    if (last_round_ <= kShortRound) break;
+    last_reading_ = std::chrono::steady_clock::now() - begun - last_round_;
+    if (HasCaughtUp()) break;
+    // Writers that are as fast as this are not caught up with by more of the same.
+    if (i > 0 && last_round_ * 4 > before * 3) break;
   }
   return absl::OkStatus();
 }
+
+bool PoolClones::HasCaughtUp() const { return last_round_ <= kShortRound; }
+
+// To find what has changed, all places of a source are read, which are as many as its clone's.
+bool PoolClones::CanCatchUp(std::chrono::steady_clock::duration most) const { return last_reading_ <= most; }
 
 absl::Status PoolClones::CheckLastRound(std::chrono::steady_clock::duration most) const {
   if (last_round_ <= most) return absl::OkStatus();
@@ -121,8 +130,8 @@ absl::Status PoolClones::CheckLastRound(std::chrono::steady_clock::duration most
   return absl::UnavailableError(absl::StrCat(
       "pool: finding what has changed of the group's volumes takes ",
       absl::FormatDuration(absl::FromChrono(last_round_)), ", and they must not stand still for more than ",
-      absl::FormatDuration(absl::FromChrono(most)), "; nothing was made, and no I/O waited. ",
-      worst.clone.from, " is in ", worst.shared.size(),
+      absl::FormatDuration(absl::FromChrono(most)), "; nothing was made. ", worst.clone.from, " is in ",
+      worst.shared.size(),
       " pieces: if that is more than some 100000, copy what is in it to a new volume; if not, the pool's "
       "disk "
       "is busy: try again when less is written to it"));

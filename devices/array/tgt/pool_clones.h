@@ -42,9 +42,13 @@ class PoolClones {
   PoolClones& operator=(const PoolClones&) = delete;
 
   absl::Status FlushAll();
-  // Again and again until little has changed meanwhile, if that is faster than the writers; a few times at
+  // Again and again until little has changed meanwhile, or it is not faster than the writers; a few times at
   // most.
   absl::Status ShareMost();
+  // Whether so little had changed in the last round of ShareMost that ShareAll takes a moment.
+  bool HasCaughtUp() const;
+  // Whether a round can become as short as `most` at all, however little is written.
+  bool CanCatchUp(std::chrono::steady_clock::duration most) const;
   // UNAVAILABLE: the last round of ShareMost, which ShareAll will repeat, took longer.
   absl::Status CheckLastRound(std::chrono::steady_clock::duration most) const;
   // UNAVAILABLE: `end` was reached first, and some are not made. A reflink that has begun is not cut short.
@@ -71,7 +75,7 @@ class PoolClones {
 
   const Pool& pool_;
   std::vector<File> files_;
-  std::chrono::steady_clock::duration last_round_{};
+  std::chrono::steady_clock::duration last_round_{}, last_reading_{};  // of ShareMost
   bool kept_ = false;
 };
 

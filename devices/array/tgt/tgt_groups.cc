@@ -145,12 +145,17 @@ std::vector<PoolClone> TgtGroups::DescribeClones(const SnapshotGroup& group,
 
 absl::Status TgtGroups::CloneAtOneMoment(PoolClones& clones, SnapshotGroup& group) {
   // A reflink writes what is dirty first. Most of it is written here, where nobody waits, and shared,
-  // however long it takes; and what has changed meanwhile, just before the barrier. What would take too long
-  // inside is refused there, so that repeated calls do not hold all volumes again and again in vain.
+  // however long it takes; and what has changed meanwhile, just before the barrier. Writers that are faster
+  // than that are slowed down there. What would take too long inside all the same is refused, so that
+  // repeated calls do not hold all volumes again and again in vain.
   RETURN_IF_ERROR(clones.FlushAll());
   RETURN_IF_ERROR(clones.ShareMost());
-  const auto share_changes = [&clones]() -> absl::Status {
+  const auto share_changes = [&clones](WriteThrottle& throttle) -> absl::Status {
     RETURN_IF_ERROR(clones.ShareMost());
+    if (!clones.HasCaughtUp() && clones.CanCatchUp(kMostInside)) {
+      throttle.Start();
+      RETURN_IF_ERROR(clones.ShareMost());
+    }
     return clones.CheckLastRound(kMostInside);
   };
   RETURN_IF_ERROR(parts_.barrier.RunInside(share_changes, [&](TgtdPause::Clock::time_point end) {

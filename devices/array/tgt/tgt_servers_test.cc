@@ -192,34 +192,74 @@ char StateOf(pid_t process) {
   return line[line.rfind(')') + 2];
 }
 
-TEST_CASE("a write barrier holds every tgtd, and fails if one was let go meanwhile") {
-  ArrayFixture fixture("", kTgtds);
-  const auto pool = Pool::Open(fixture.options.pool_dir).value();
-  const auto catalogue = Catalogue::Open(pool->CataloguePath(), "a1").value();
-  VolumeGates gates;
-  const auto servers = TgtServers::Make({.array = "a1",
-                                         .cache_id = "cache",
-                                         .directory = fixture.options.pool_dir,
-                                         .first = {.control_port = fixture.options.control_port,
-                                                   .portals = fixture.options.portals,
-                                                   .output_path = fixture.options.tgtd_output_path,
-                                                   .lock_path = {}},
-                                         .tgtds = kTgtds,
-                                         .drain_timeout = absl::Seconds(1),
-                                         .list_heartbeat_luns = nullptr,
-                                         .tick = nullptr},
-                                        *catalogue, *pool, gates)
-                           .value();
-  REQUIRE(servers->StartServing() == absl::OkStatus());
-  const bool let_go = GENERATE(false, true);
-  std::vector<pid_t> processes;
-  for (int number = 0; number < kTgtds; ++number)
-    processes.push_back(TgtdLock(TgtdLockPath(fixture.options.pool_dir, number)).FindHolder());
-  bool stood = false;
-  const auto work = [&](TgtdPause::Clock::time_point) {
+// The tgtds of an array, without the array.
+struct ServersAlone {
+  ServersAlone() {
+    REQUIRE(servers->StartServing() == absl::OkStatus());
+    for (int number = 0; number < kTgtds; ++number)
+      processes.push_back(TgtdLock(TgtdLockPath(fixture.options.pool_dir, number)).FindHolder());
+  }
+  std::string States() const {
     std::string states;
     for (const pid_t process : processes) states += StateOf(process);
-    stood |= states == std::string(kTgtds, 'T');
+    return states;
+  }
+
+  ArrayFixture fixture{"", kTgtds};
+  const std::unique_ptr<Pool> pool = Pool::Open(fixture.options.pool_dir).value();
+  const std::unique_ptr<Catalogue> catalogue = Catalogue::Open(pool->CataloguePath(), "a1").value();
+  VolumeGates gates;
+  const std::unique_ptr<TgtServers> servers =
+      TgtServers::Make({.array = "a1",
+                        .cache_id = "cache",
+                        .directory = fixture.options.pool_dir,
+                        .first = {.control_port = fixture.options.control_port,
+                                  .portals = fixture.options.portals,
+                                  .output_path = fixture.options.tgtd_output_path,
+                                  .lock_path = {}},
+                        .tgtds = kTgtds,
+                        .drain_timeout = absl::Seconds(1),
+                        .list_heartbeat_luns = nullptr,
+                        .tick = nullptr},
+                       *catalogue, *pool, gates)
+          .value();
+  std::vector<pid_t> processes;
+};
+
+const std::string kAllStand(kTgtds, 'T');
+
+TEST_CASE_METHOD(ServersAlone, "a throttle holds every tgtd again and again, each time for a moment") {
+  int held = 0;
+  // Again on a machine so busy that the throttle's time is over too soon.
+  for (int round = 0; round < 5 && held < 3; ++round) {
+    WriteThrottle throttle(*servers);
+    throttle.Start();
+    held = 0;
+    for (bool stood = false; held < 3 && throttle.IsSlow();) {
+      const std::string states = States();
+      if (states != kAllStand && states.find('T') != states.npos) continue;
+      held += stood && states != kAllStand;
+      stood = states == kAllStand;
+    }
+    throttle.Stop();
+    CHECK(States().find('T') == std::string::npos);
+    CHECK(throttle.stood() > TgtdPause::Clock::duration::zero());
+  }
+  CHECK(held == 3);
+}
+
+TEST_CASE_METHOD(ServersAlone, "a throttle that nobody stops ends by itself") {
+  WriteThrottle throttle(*servers);
+  throttle.Start();
+  CHECK(Eventually([&] { return !throttle.IsSlow(); }, absl::Minutes(1)));
+  CHECK(States().find('T') == std::string::npos);
+}
+
+TEST_CASE_METHOD(ServersAlone, "a write barrier holds every tgtd, and fails if one was let go meanwhile") {
+  const bool let_go = GENERATE(false, true);
+  bool stood = false;
+  const auto work = [&](TgtdPause::Clock::time_point) {
+    stood |= States() == kAllStand;
     if (let_go) ::kill(processes.back(), SIGCONT);
     return absl::OkStatus();
   };
@@ -227,11 +267,11 @@ TEST_CASE("a write barrier holds every tgtd, and fails if one was let go meanwhi
   absl::Status done = absl::UnknownError("");
   // Again on a machine so busy that tgtd is let go before the work is done.
   for (int round = 0; round < 5 && !done.ok(); ++round)
-    done = barrier.RunInside([] { return absl::OkStatus(); }, work);
+    done = barrier.RunInside([](WriteThrottle&) { return absl::OkStatus(); }, work);
   INFO(done);
   CHECK(done.ok() == !let_go);
   CHECK(stood);
-  for (const pid_t process : processes) CHECK(StateOf(process) != 'T');
+  CHECK(States().find('T') == std::string::npos);
 }
 
 // Each number is a target's in one of the tgtds alone, so a call that is late by a whole round meets no

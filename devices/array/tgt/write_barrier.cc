@@ -20,14 +20,16 @@ constexpr int kRest = 9;
 
 }  // namespace
 
-absl::Status WriteBarrier::RunInside(absl::FunctionRef<absl::Status()> prepare,
+absl::Status WriteBarrier::RunInside(absl::FunctionRef<absl::Status(WriteThrottle&)> prepare,
                                      absl::FunctionRef<absl::Status(TgtdPause::Clock::time_point end)> work) {
   RETURN_IF_ERROR(TakeTurn());
-  absl::Status status = prepare();
+  WriteThrottle throttle(servers_);
+  absl::Status status = prepare(throttle);
+  throttle.Stop();
   // Also of a pause that failed: I/O may have stood for as long as tgtd was waited for.
   const auto begun = TgtdPause::Clock::now();
   if (status.ok()) status = RunPaused(work);
-  LeaveTurn(TgtdPause::Clock::now() - begun);
+  LeaveTurn(throttle.stood() + (TgtdPause::Clock::now() - begun));
   return status;
 }
 
@@ -59,7 +61,7 @@ absl::Status WriteBarrier::TakeTurn() {
     taken_ = true;
     next = next_;
   }
-  // At most kRest times kLongestPause.
+  // Half a minute at most: kRest times all that I/O can have stood.
   absl::SleepFor(std::max(absl::FromChrono(next - TgtdPause::Clock::now()), absl::ZeroDuration()));
   return absl::OkStatus();
 }

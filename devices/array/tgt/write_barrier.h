@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "devices/array/tgt/tgt_servers.h"
 #include "devices/array/tgt/tgtd_pause.h"
+#include "devices/array/tgt/write_throttle.h"
 
 namespace lunkeeper {
 
@@ -21,9 +22,10 @@ class WriteBarrier {
   explicit WriteBarrier(const TgtServers& servers) : servers_(servers) {}
 
   // When its turn has come: `prepare`, which is for what can be done while I/O goes on, and then `work`
-  // inside the barrier. `work` gives up at `end`. OK: `work` has seen one moment.
+  // inside the barrier. `prepare` may start the throttle, which ends with it. `work` gives up at `end`.
+  // OK: `work` has seen one moment.
   // UNAVAILABLE: it has not, and what it made is worth nothing. Else what `prepare` or `work` has returned.
-  absl::Status RunInside(absl::FunctionRef<absl::Status()> prepare,
+  absl::Status RunInside(absl::FunctionRef<absl::Status(WriteThrottle&)> prepare,
                          absl::FunctionRef<absl::Status(TgtdPause::Clock::time_point end)> work)
       ABSL_LOCKS_EXCLUDED(mu_);
 
