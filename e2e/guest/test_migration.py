@@ -192,14 +192,35 @@ def test_a_guest_stays_when_the_node_that_it_was_to_move_to_dies(disk: SharedDis
     disk.remove()
 
 
-def cut_power(node: Node, guest: MovingGuest) -> None:
-    """Ends all of a node at once."""
+def test_a_node_that_freezes_in_the_middle_of_a_migration_writes_nothing_when_it_returns(
+    disk: SharedDisk,
+) -> None:
+    source, destination = disk.source, disk.migrate()
+    signal_all(disk.rig.nodes[0], source, signal.SIGSTOP)
+    disk.fence_a()
+    destination.close()  # it would wait for the rest for ever; KubeVirt deletes its pod
+    restarted = disk.restart_on_b()
+    signal_all(disk.rig.nodes[0], source, signal.SIGCONT)
+    source.wait_for_migration("failed")
+    source.wait_for_status("io-error")
+    restarted.wait_for_writes(WRITES)
+    disk.verify(source, restarted)
+    disk.remove()
+
+
+def signal_all(node: Node, guest: MovingGuest, number: signal.Signals) -> list[int]:
+    """To all of a node at once; the pids."""
     worker = node.datapath.worker()
     assert worker is not None
     pids = [guest.pid, node.server.pid, node.datapath.pid, worker]
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    for process in (node.server, node.datapath):
-        process.kill()
+        os.kill(pid, number)
+    return pids
+
+
+def cut_power(node: Node, guest: MovingGuest) -> None:
+    pids = signal_all(node, guest, signal.SIGKILL)
+    node.server.kill()
+    node.datapath.kill()
     guest.close()
     wait_until(lambda: not any(alive(pid) for pid in pids), 20, "all of the node ends")
