@@ -1,5 +1,7 @@
 #include "plugin/store_options.h"
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,23 +19,33 @@ std::string IsStore(const std::string& value) {
   return rbd || value == "files" ? "" : value + ": want files or rbd:POOL";
 }
 
+// CLI11 says what is wrong with a size in words that name neither the option nor the text.
+std::optional<uint64_t> ReadSize(std::string text) {
+  // Also as it is read: a text without a number throws nothing by itself.
+  if (text.empty() || !absl::ascii_isdigit(static_cast<unsigned char>(text.front()))) return std::nullopt;
+  uint64_t bytes = 0;
+  try {
+    if (!CLI::AsSizeValue(/*kb_is_1000=*/false)(text).empty() || !absl::SimpleAtoi(text, &bytes))
+      return std::nullopt;
+  } catch (const CLI::ParseError&) {
+    return std::nullopt;
+  }
+  return bytes;
+}
+
 // CLUSTER=SIZE or SIZE. Empty: it is in `quotas`; else what is wrong.
 std::string SetQuota(const std::string& text, ClusterQuotas* quotas) {
   const size_t equals = text.find('=');
   const std::string cluster = text.substr(0, equals == std::string::npos ? 0 : equals);
-  std::string size = text.substr(equals == std::string::npos ? 0 : equals + 1);
-  // Also as it is read: a text without a number throws nothing by itself.
-  if (size.empty() || !absl::ascii_isdigit(static_cast<unsigned char>(size.front())))
-    return absl::StrCat("\"", size, "\": want a size, such as 500GiB");
-  const std::string wrong = CLI::AsSizeValue(/*kb_is_1000=*/false)(size);
-  uint64_t bytes = 0;
-  if (!wrong.empty() || !absl::SimpleAtoi(size, &bytes)) return absl::StrCat(text, ": ", wrong);
+  const std::string size = text.substr(equals == std::string::npos ? 0 : equals + 1);
+  const std::optional<uint64_t> bytes = ReadSize(size);
+  if (!bytes) return absl::StrCat("\"", size, "\": want a size without a fraction, such as 500GiB");
   if (equals == std::string::npos) {
-    quotas->others = bytes;
+    quotas->others = *bytes;
     return "";
   }
   if (std::string name = PlainName(63)(cluster); !name.empty()) return name;
-  quotas->named[ClusterId(cluster)] = bytes;
+  quotas->named[ClusterId(cluster)] = *bytes;
   return "";
 }
 

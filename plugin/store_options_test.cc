@@ -46,10 +46,12 @@ TEST_CASE("a quota is of a cluster, or of all that are not named") {
   CHECK(quotas.Of(ClusterId("prod")) == uint64_t{2} << 40);
   CHECK(quotas.Of(ClusterId("other")) == uint64_t{5} << 30);
   CHECK(quotas.Of(ClusterId("lab")) == 0);
-  for (const std::string wrong :
-       {"prod=", "=5G", "Prod=5G", "prod", "prod=-1", "prod=5X", "5G=prod", "prod=99E", "prod=1=2"}) {
+  for (const std::string wrong : {"prod=", "=5G", "Prod=5G", "prod", "prod=-1", "prod=5X", "5G=prod",
+                                  "prod=99E", "prod=1=2", "prod=1.5TiB", "prod=2G,lab=1G", "prod=0x10"}) {
     INFO(wrong);
     CHECK_THROWS_AS(ParseQuotas("--quota=" + wrong), CLI::ParseError);
+    CHECK_THROWS_WITH(ParseQuotas("--quota=" + wrong),
+                      Catch::Contains("--quota: ") && Catch::Contains("want "));
   }
 }
 
