@@ -237,6 +237,23 @@ TEST_CASE("a record that is deleted, and made anew without an array, adds it bac
   CHECK(Comes([&] { return !rig.remaining.IsRemoved("fake"); }));
 }
 
+TEST_CASE("a record that a tool writes anew adds no array back, and a person who takes its entry out does") {
+  RemovalRig rig;
+  REQUIRE(rig.Remove(true).ok());
+  REQUIRE(Comes([&] { return rig.remaining.IsRemoved("fake"); }));
+  // What the tool has, under the same uid, as `helm upgrade --force` puts it there.
+  const std::string uid = TextAt(rig.world.api.Get(kRecord), {"metadata", "uid"});
+  rig.world.api.Put(kRecord, {{"metadata", {{"uid", uid}}}, {"data", {{"other", "me"}}}});
+  REQUIRE(Comes([&] { return rig.remaining.IsRemoved("other"); }));
+  CHECK(rig.remaining.IsRemoved("fake"));
+  REQUIRE(rig.Remove(true).ok());
+  REQUIRE(Comes([&] { return rig.remaining.ListLost().empty(); }));
+  Json edited = rig.world.api.Get(kRecord);
+  edited["data"].erase("fake");
+  rig.world.api.Put(kRecord, edited);
+  CHECK(Comes([&] { return !rig.remaining.IsRemoved("fake"); }));
+}
+
 TEST_CASE("a replica that finds no record uses no array, and its log says why") {
   RemovalRig rig;
   rig.world.api.Remove(kRecord);

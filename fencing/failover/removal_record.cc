@@ -18,6 +18,10 @@ const kube::Resource kConfigMaps{"", "v1", "configmaps"};
 // The entry of an array that is being added back; any other one names who removed it.
 constexpr char kAddedBack[] = "added back";
 
+// An annotation of a record in which a removal was stored. A tool that writes the chart's object over it
+// removes this with the entries, and a person who edits the entries does not.
+constexpr char kInUseKey[] = "lunkeeper.io/removals-stored";
+
 // An API server under load takes seconds. What it says late is no news for ListCertainlyRemoved, and all that
 // a controller that has just started waits for.
 constexpr absl::Duration kReadEvery = absl::Seconds(1), kReadTimeout = absl::Seconds(10);
@@ -32,8 +36,9 @@ absl::Status NoRecord(const std::string& space) {
 absl::StatusOr<kube::Json> PatchRecord(kube::KubeClient& client, const std::string& space,
                                        const std::string& array, const kube::Json& entry,
                                        const kube::Preconditions& only_if, absl::Time deadline) {
-  auto stored =
-      client.Patch({kConfigMaps, space, kRemovalRecord}, {{"data", {{array, entry}}}}, only_if, {deadline});
+  kube::Json patch = {{"data", {{array, entry}}}};
+  if (!entry.is_null()) patch["metadata"]["annotations"][kInUseKey] = "true";
+  auto stored = client.Patch({kConfigMaps, space, kRemovalRecord}, patch, only_if, {deadline});
   if (absl::IsNotFound(stored.status())) return NoRecord(space);
   return stored;
 }
@@ -49,7 +54,8 @@ absl::StatusOr<RemovedNames> ReadRemovals(kube::KubeClient& client, const std::s
   for (const kube::Json& object : objects) {
     if (kube::TextAt(object, {"metadata", "name"}) != kRemovalRecord) continue;
     RemovedNames names;
-    names.record = kube::TextAt(object, {"metadata", "uid"});
+    names.record = absl::StrCat(kube::TextAt(object, {"metadata", "uid"}), "/",
+                                kube::TextAt(object, {"metadata", "annotations", kInUseKey}));
     for (const auto& entry : kube::FieldAt(object, {"data"}).items()) {
       names.removed.insert(entry.key());
       if (kube::TextAt(object, {"data", entry.key().c_str()}) == kAddedBack)

@@ -5,7 +5,8 @@
 //
 // Every replica reads it each second, with a deadline, and not by a watch: a watch that has fallen silent
 // looks alive, and who goes by an old record ends I/O on an array that was added back. A record that is gone
-// says nothing: what was read before stays removed, and a replica that has read none uses no array.
+// says nothing: what was read before stays removed, and a replica that has read none uses no array. Nor does
+// one say that an array was added back, if it was made anew or written over as a whole.
 // Thread-safe.
 
 #include <string>
