@@ -57,11 +57,12 @@ class Cluster:
         }
         self.kubectl = Kubectl(self.control, self.control.kubeconfig)
 
+    def storage_hosts(self) -> list[StorageHost]:
+        return [self.storage]
+
     def hosts(self) -> dict[str, Host]:
-        return {
-            host.name: host
-            for host in (self.control, self.storage, *self.nodes.values(), *self.spares.values())
-        }
+        others = (*self.nodes.values(), *self.spares.values())
+        return {host.name: host for host in (self.control, *self.storage_hosts(), *others)}
 
     def up(self) -> None:
         self.down()
@@ -70,13 +71,16 @@ class Cluster:
         network.make(self.prefix, {name: host.number for name, host in self.hosts().items()})
         self.control.prepare([*self.nodes, *self.spares])
         self.control.boot()
-        self.storage.prepare()
-        self.storage.boot()
+        self.boot_storage()
         tars = self.images()
         for each in self.nodes.values():
             each.prepare()
             each.boot(tars)
         self.wait_until_ready()
+
+    def boot_storage(self) -> None:
+        self.storage.prepare()
+        self.storage.boot()
 
     def join(self, machine: str, known_as: str | None = None) -> None:
         """Boots a spare machine, empty, as a new node or as another node, and waits until it is ready."""

@@ -81,7 +81,7 @@ def values(cluster: Cluster) -> dict[str, Any]:
         "arrays": [
             {
                 "name": storage.ARRAY,
-                "address": cluster.storage.agent_address,
+                "address": [host.agent_address for host in cluster.storage_hosts()],
                 "serverName": storage.NAME,
                 "tlsSecret": ARRAY_SECRET,
             }

@@ -16,20 +16,30 @@ POOL_SIZE = "20G"  # sparse
 
 
 class StorageHost(Host):
-    def __init__(self, cluster: str, mark: str, folder: Path, binary: Path) -> None:
-        super().__init__(cluster, mark, NAME, NUMBER, folder / NAME)
+    serves_at_once = True
+
+    def __init__(
+        self, cluster: str, mark: str, folder: Path, binary: Path, name: str = NAME, number: int = NUMBER
+    ) -> None:
+        super().__init__(cluster, mark, name, number, folder / name)
         self.binary = binary
-        self.pki = self.folder / "pki"
+        self.pki = folder / NAME / "pki"
         self.agent_address = f"{self.address}:{AGENT_PORT}"
 
     def prepare(self) -> None:
+        self.folder.mkdir(exist_ok=True)
         authority = Authority(self.pki)
         authority.issue("agent", f"DNS:{NAME}", f"IP:{self.address}")
         authority.issue("controller", f"DNS:controller.{CLUSTER_ID}.cluster.lunkeeper.io")
         run("truncate", "-s", POOL_SIZE, self.folder / "pool.img")
         run("mkfs.xfs", "-q", "-m", "reflink=1", self.folder / "pool.img")
 
+    def more_options(self) -> list[str]:
+        """Of the agent."""
+        return []
+
     def boot(self) -> None:
+        ready = ["curl", "-fsS", f"http://127.0.0.1:{METRICS_PORT}/readyz"]
         self.start(
             {
                 "tmpfs": ["/run", "/srv"],
@@ -52,9 +62,10 @@ class StorageHost(Host):
                             f"--tls-key={self.pki}/agent.key",
                             f"--tls-ca={self.pki}/ca.crt",
                             f"--metrics-address=127.0.0.1:{METRICS_PORT}",
+                            *self.more_options(),
                         ],
                         # tgtd goes on when the agent ends, and is found again.
-                        wait=["curl", "-fsS", f"http://127.0.0.1:{METRICS_PORT}/readyz"],
+                        **({"wait": ready} if self.serves_at_once else {}),
                     )
                 ],
             }

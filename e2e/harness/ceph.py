@@ -1,4 +1,4 @@
-"""A small Ceph of a test's own: a monitor, a manager and OSDs as plain processes on loopback.
+"""A small Ceph of a test's own: a monitor, a manager and OSDs as plain processes, on loopback.
 
     with Ceph(folder) as ceph:          # up, with an empty pool
         ceph.rbd("ls", ceph.POOL)
@@ -10,6 +10,7 @@ copy: this Ceph is to be driven and broken, not to keep anything.
 import json
 import shutil
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from harness.processes import Daemon, free_port
 CONF = """\
 [global]
 fsid = {fsid}
-mon_host = [v2:127.0.0.1:{port}]
-public_network = 127.0.0.0/8
+mon_host = [v2:{address}:{port}]
+public_network = {address}/8
 keyring = {folder}/$name.keyring
 run_dir = {folder}
 log_file = {folder}/$name.log
@@ -51,8 +52,12 @@ class Ceph(Closing):
     POOL = "lk"
     OSD_BYTES = 8 << 30  # sparse
 
-    def __init__(self, folder: Path, *, osds: int = 1) -> None:
+    def __init__(
+        self, folder: Path, *, osds: int = 1, address: str = "127.0.0.1", inside: Sequence[str] = ()
+    ) -> None:
+        """`inside`: the words before a command that has to run where `address` is."""
         self.folder = Path(folder)
+        self.address, self.inside = address, list(inside)
         self.folder.mkdir(parents=True)
         self.conf = self.folder / "ceph.conf"
         self.cleanup = Cleanup()
@@ -74,7 +79,7 @@ class Ceph(Closing):
     def _daemon(self, kind: str, name: str) -> Daemon:
         daemon = Daemon(
             f"ceph-{kind}.{name}",
-            [f"ceph-{kind}", "--foreground", "--id", name, "--conf", self.conf],
+            [*self.inside, f"ceph-{kind}", "--foreground", "--id", name, "--conf", self.conf],
             log=self.folder / f"{kind}.{name}.out",
             dies_with_us=True,
         )
@@ -83,7 +88,13 @@ class Ceph(Closing):
 
     def _start(self) -> None:
         self.conf.write_text(
-            CONF.format(fsid=self.fsid, port=self.port, folder=self.folder, osd_bytes=self.OSD_BYTES)
+            CONF.format(
+                fsid=self.fsid,
+                address=self.address,
+                port=self.port,
+                folder=self.folder,
+                osd_bytes=self.OSD_BYTES,
+            )
         )
         self._make_keys()
         self._make_monitor()
@@ -94,7 +105,8 @@ class Ceph(Closing):
             identity = str(uuid.uuid4())
             self.ceph("osd", "new", identity, number)
             (self.folder / f"osd.{number}").mkdir()
-            run("ceph-osd", "--conf", self.conf, "--id", number, "--mkfs", "--osd-uuid", identity)
+            made = ("--mkfs", "--osd-uuid", identity)
+            run(*self.inside, "ceph-osd", "--conf", self.conf, "--id", number, *made)
             osd.start()
         self.make_pool(self.POOL)
 
@@ -121,25 +133,25 @@ class Ceph(Closing):
         monmap = self.folder / "monmap"
         run(
             *("monmaptool", "--create", "--fsid", self.fsid, "--addv", "a"),
-            *(f"[v2:127.0.0.1:{self.port}]", "--set-min-mon-release", "pacific", monmap),
+            *(f"[v2:{self.address}:{self.port}]", "--set-min-mon-release", "pacific", monmap),
         )
         run(
-            *("ceph-mon", "--conf", self.conf, "--id", "a", "--mkfs"),
+            *(*self.inside, "ceph-mon", "--conf", self.conf, "--id", "a", "--mkfs"),
             *("--monmap", monmap, "--keyring", self.folder / "all.keyring"),
         )
 
     def ceph(self, *words: object) -> str:
-        return run("ceph", "--conf", self.conf, "--connect-timeout", START_SECONDS, *words)
+        return run(*self.inside, "ceph", "--conf", self.conf, "--connect-timeout", START_SECONDS, *words)
 
     def ask(self, *words: object) -> Any:
         return json.loads(self.ceph(*words, "--format", "json"))
 
     def rbd(self, *words: object) -> str:
-        return run("rbd", "--conf", self.conf, *words)
+        return run(*self.inside, "rbd", "--conf", self.conf, *words)
 
     def objects(self) -> list[str]:
         """The names of every object in the pool."""
-        return sorted(run("rados", "--conf", self.conf, "-p", self.POOL, "ls").split())
+        return sorted(run(*self.inside, "rados", "--conf", self.conf, "-p", self.POOL, "ls").split())
 
     def make_pool(self, name: str) -> None:
         self.ceph("osd", "pool", "create", name, 8)
