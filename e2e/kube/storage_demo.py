@@ -75,7 +75,7 @@ def main():
         check(pod["status"]["containerStatuses"][0]["restartCount"] == 0, f"it ended: {writer.said()}")
         failover = Failover(cluster)
         check(not failover.fences(), f"a node was fenced: {failover.fences()}")
-        tell(f"The pod saw no error in {writer.acknowledged()} writes; it was not moved, and no node was fenced")
+        tell(f"No error in {writer.acknowledged()} writes; the pod was not moved, and no node was fenced")
         demo.fail(failover, workloads, writer)
         with step("Deleted everything"):
             workloads.remove()
