@@ -101,7 +101,8 @@ class AgentCaller::Agent {
     }
     // Also an error may be the array's own answer, and then the agent is well.
     const std::string answerer = TrailerOf(context, wire::kArrayKey);
-    if (!answerer.empty() && answerer != array_) return OtherArrayError(status);
+    const bool is_served = TrailerOf(context, wire::kNotServingKey).empty();
+    if (!is_served || (!answerer.empty() && answerer != array_)) return AgentError(status);
     *answered = status.ok() || !answerer.empty();
     if (const absl::Status copy = LearnCopy(context, *answered); !copy.ok()) {
       *answered = false;
@@ -148,8 +149,9 @@ class AgentCaller::Agent {
     if (status.ok() || status.error_code() == grpc::StatusCode::UNAVAILABLE) lost_ = status;
   }
 
-  // What is there says nothing of this array, and its pool is not one of this array's copies.
-  absl::Status OtherArrayError(const grpc::Status& status) {
+  // The agent is there, and says for itself that it does not serve this array, or is another one's. Its pool
+  // is no copy of the array's.
+  absl::Status AgentError(const grpc::Status& status) {
     NoteOutcome(grpc::Status::OK);
     return absl::UnavailableError(
         absl::StrCat("array ", array_, " at ", address_, ": ", status.error_message()));

@@ -106,6 +106,8 @@ TEST_CASE_METHOD(TwoAgents, "where no agent serves the array, it is not there, a
                                                  Catch::Contains("array a1 at " + serving.address()) &&
                                                  Catch::Contains("does not serve array a1 now"));
   CHECK(absl::IsUnavailable(array->CheckServing(kLong)));
+  CHECK(ConnectTo({serving.address()})->CheckServing(kLong).message() ==
+        "array a1 at " + serving.address() + ": " + std::string(kNotServing.message()));
   serving.SetServing(absl::OkStatus());
   CHECK(Eventually([&] { return array->volumes().GetCapacity().ok(); }));
 }

@@ -313,7 +313,11 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     }
     const absl::Status answer = RunMeant(*context, request, needed, work);
     // Also an error may be old news, such as that of a volume that was made meanwhile.
-    if (options_.confirm) RETURN_IF_ERROR(options_.confirm());
+    if (const absl::Status serving = options_.confirm ? options_.confirm() : absl::OkStatus();
+        !serving.ok()) {
+      context->AddTrailingMetadata(wire::kNotServingKey, options_.name);
+      return serving;
+    }
     // The client takes an error without this key for one of the connection.
     context->AddTrailingMetadata(wire::kArrayKey, options_.name);
     return answer;

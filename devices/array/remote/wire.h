@@ -20,6 +20,8 @@ namespace v1 = lunkeeper::array::v1;
 
 // Metadata: the array that is meant, and in an answer the array that gives it.
 inline constexpr char kArrayKey[] = "lunkeeper-array";
+// Metadata: in an answer without kArrayKey, that an agent gives it for itself, as it is not the array's now.
+inline constexpr char kNotServingKey[] = "lunkeeper-not-serving";
 // Metadata: the newest copy of its pool that the client knows, and in an answer the one that gives it.
 inline constexpr char kPoolKey[] = "lunkeeper-pool";
 
