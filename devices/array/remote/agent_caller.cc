@@ -30,8 +30,9 @@ namespace {
 constexpr absl::Duration kRecheckInterval = absl::Seconds(1);
 // How long a call waits for a connection to an agent that the last call could not reach.
 constexpr absl::Duration kReconnect = absl::Milliseconds(200);
-// How often each agent is asked which copy of its pool it has.
-constexpr absl::Duration kAskCopies = absl::Seconds(30);
+// How often each agent is asked which copy of its pool it has. So long may a controller that has just started
+// still believe an old copy when the newest is there.
+constexpr absl::Duration kAskCopies = absl::Seconds(5);
 
 std::string TrailerOf(const grpc::ClientContext& context, const char* key) {
   const auto& trailers = context.GetServerTrailingMetadata();

@@ -6,7 +6,7 @@
 // next, and so to each of them once. An agent answers for its array only as long as it serves it
 // (array_service.h), so whichever answers is right, unless it is the agent of an old copy of the pool: of a
 // host that was replaced, and came back. So with several agents all are asked which copy they have
-// (pool_identity.h), before the first call and then every half minute; and the answers of an older copy than
+// (pool_identity.h), before the first call and then every five seconds; and the answers of an older copy than
 // the newest known, or of another pool than the first, are not believed. What is known is lost with the
 // process: one that starts while only the old host runs believes it.
 //

@@ -182,6 +182,18 @@ TEST_CASE_METHOD(TwoAgents, "the old copy is refused by its agent, which then do
   CHECK(old.Of().ListVolumes("", 0)->items.empty());
 }
 
+TEST_CASE_METHOD(
+    TwoAgents, "a host that comes later has the newest copy, and is the array although the old one answers") {
+  serving.SetIdentity(PoolIdentity{.lineage = "1f", .restored_at = 1000});
+  serving.Stop();
+  const auto array = ConnectToBoth(), direct = ConnectTo({serving.address()});
+  CHECK(array->volumes().GetCapacity().ok());  // of the old one, which is all there is
+  serving.Start();
+  REQUIRE(Eventually([&] { return direct->volumes().GetCapacity().ok(); }));
+  const VolumeId volume = MustCreate(*direct);
+  CHECK(Eventually([&] { return array->volumes().GetVolume(volume).ok(); }));
+}
+
 TEST_CASE_METHOD(TwoAgents, "a pool made anew under the array's name is not believed") {
   const auto array = ConnectToBoth();
   const VolumeId volume = MustCreate(*array);
