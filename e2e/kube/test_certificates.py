@@ -13,15 +13,16 @@ from cluster.faults import kill_service
 from harness.cleanup import wait_until
 
 HERE = f"--namespace={deploy.NAMESPACE}"
-COORDINATOR = "lunkeeper-coordinator.lunkeeper.svc"
+SERVICES = ("coordinator", "snapshot-metadata")
 DAY = 24 * 3600
 
 
 @pytest.fixture
 def own_certificates(cluster):
-    """The coordinator's certificates, as cert-manager and trust-manager would make them."""
+    """One for both services, as cert-manager and trust-manager would make it."""
     authority = Authority(cluster.folder / "own")
-    certificate, key = authority.issue("coordinator", f"DNS:{COORDINATOR}")
+    names = [f"DNS:lunkeeper-{service}.{deploy.NAMESPACE}.svc" for service in SERVICES]
+    certificate, key = authority.issue("controllers", *names)
     cluster.kubectl(
         "create",
         "secret",
@@ -33,7 +34,9 @@ def own_certificates(cluster):
     )
     cluster.kubectl("create", "configmap", "own-ca", HERE, f"--from-file=ca.crt={authority.certificate}")
     deploy.install(
-        cluster, coordinator={"tls": {"source": "secret", "secretName": "own-tls", "caConfigMap": "own-ca"}}
+        cluster,
+        coordinator={"tls": {"source": "secret", "secretName": "own-tls", "caConfigMap": "own-ca"}},
+        snapshots={"metadata": {"tlsSecret": "own-tls"}},
     )
     yield
     deploy.install(cluster)

@@ -109,7 +109,7 @@ def test_all_certificates_are_replaced_while_a_pod_writes(bare, cluster, workloa
     before = what_runs(cluster)
     documented.run(cluster, "renew", tmp_path)
     after = what_runs(cluster)["secrets"]
-    assert after.keys() == before["secrets"].keys() and len(after) == 4
+    assert after.keys() == before["secrets"].keys() and len(after) == 5
     assert not [name for name, data in after.items() if data["ca.crt"] == before["secrets"][name]["ca.crt"]]
     agent = f"--selector=lunkeeper.io/array={ARRAY}"
     cluster.kubectl("delete", "pods", HERE, agent)  # so that controllers connect again
