@@ -220,10 +220,12 @@ absl::Status TgtArrayImpl::MakeParts() {
 
 absl::Status TgtArrayImpl::CheckServing() const {
   if (serving_) return store_.images->CheckHeld();
-  const std::string why =
-      is_backup_ ? "the pool is a backup"
-                 : absl::StrCat("its catalogue has seen ", sequence(), " changes, but ", seen_->at_open(),
-                                " are remembered: the pool was restored from an older copy");
+  std::string why = "the pool was restored and was accepted, and serving it failed";
+  if (is_backup_)
+    why = "the pool is a backup";
+  else if (sequence() < seen_->at_open())
+    why = absl::StrCat("its catalogue has seen ", sequence(), " changes, but ", seen_->at_open(),
+                       " are remembered: the pool was restored from an older copy");
   return absl::UnavailableError(absl::StrCat(
       "array ", options_.name, " does not serve: ", why,
       ". Volumes may have other contents and other holders than the cluster believes. Stop what uses "

@@ -185,6 +185,23 @@ TEST_CASE(
   CHECK(array.identity()->restored_at == older.known.restored_at + 1);
 }
 
+TEST_CASE(
+    "a pool that cannot be served when it is accepted says so, and is served when that is asked for again") {
+  OlderCatalogue older;
+  REQUIRE(older.fixture.Open() == absl::OkStatus());
+  TgtArray& array = *older.fixture.array;
+  CHECK_THAT(std::string(array.CheckServing().message()), Catch::Contains("from an older copy"));
+  const std::string snapshots = older.pool + "/snapshots";
+  Run("rmdir " + snapshots + " && touch " + snapshots);
+  CHECK_FALSE(array.AcceptRestore().ok());
+  CHECK_THAT(std::string(array.CheckServing().message()),
+             Catch::Contains("was accepted, and serving it failed") && !Catch::Contains("are remembered") &&
+                 Catch::Contains("accept-restore"));
+  Run("rm " + snapshots + " && mkdir " + snapshots);
+  REQUIRE(array.AcceptRestore() == absl::OkStatus());
+  CHECK(array.CheckServing() == absl::OkStatus());
+}
+
 TEST_CASE("volumes that an older catalogue does not know are kept, also if accepting it is cut short") {
   OlderCatalogue older;
   const pid_t child = ::fork();
