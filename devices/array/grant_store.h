@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -51,6 +52,18 @@ struct GrantSession {
   uint64_t reads = 0, writes = 0, read_bytes = 0, written_bytes = 0;
 };
 
+// Grants of which nobody can say now whether they are used: neither that there is a session, nor that there
+// is none.
+struct UnseenGrants {
+  std::string why;  // for people; the same for as long as it lasts
+  std::vector<std::pair<VolumeId, NodeId>> grants;
+};
+
+struct SeenSessions {
+  std::vector<GrantSession> sessions;
+  std::vector<UnseenGrants> unseen = {};
+};
+
 class GrantStore {
  public:
   virtual ~GrantStore() = default;
@@ -72,7 +85,15 @@ class GrantStore {
   // would.
   virtual absl::StatusOr<std::string> GrantsVersion() { return ""; }
 
+  // All of them, or an error.
   virtual absl::StatusOr<std::vector<GrantSession>> ListSessions() = 0;
+  // For callers who take what is not seen for unknown: a part of the array that does not answer costs what is
+  // at that part alone. Fails when the array cannot speak for any node.
+  virtual absl::StatusOr<SeenSessions> ListSeenSessions() {
+    absl::StatusOr<std::vector<GrantSession>> all = ListSessions();
+    if (!all.ok()) return all.status();
+    return SeenSessions{.sessions = *std::move(all)};
+  }
   // The volumes for which a call to AcquireGrant waits now.
   virtual absl::StatusOr<std::vector<VolumeId>> ListWantedVolumes() = 0;
 };

@@ -26,6 +26,7 @@
 #include "devices/array/remote/name_messages.h"
 #include "devices/array/remote/request_texts.h"
 #include "devices/array/remote/rights.h"
+#include "devices/array/remote/session_messages.h"
 #include "devices/array/remote/wire.h"
 #include "devices/connection_message.h"
 
@@ -246,7 +247,9 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
   grpc::Status Sessions(ServerContext* context, const v1::SessionsRequest* request,
                         v1::SessionsResponse* response) override {
     return AnswerRead(context, request, [&](Array& array) {
-      return FillMessages(array.grants().ListSessions(), response->mutable_sessions());
+      if (!request->unseen_is_unknown())
+        return FillMessages(array.grants().ListSessions(), response->mutable_sessions());
+      return FillMessage(array.grants().ListSeenSessions(), response);
     });
   }
   grpc::Status Wanted(ServerContext* context, const v1::WantedRequest* request,

@@ -15,6 +15,7 @@
 #include "devices/array/remote/kept_holders.h"
 #include "devices/array/remote/listed_names.h"
 #include "devices/array/remote/name_messages.h"
+#include "devices/array/remote/session_messages.h"
 #include "devices/array/remote/wire.h"
 #include "devices/connection_message.h"
 #include "devices/node_id.h"
@@ -246,6 +247,14 @@ class RemoteArrayImpl final : public RemoteArray,
     v1::SessionsResponse response;
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncSessions, v1::SessionsRequest(), &response));
     return ReadAll<GrantSession>(response.sessions());
+  }
+  // An older agent fails the call instead.
+  absl::StatusOr<SeenSessions> ListSeenSessions() override {
+    v1::SessionsRequest request;
+    request.set_unseen_is_unknown(true);
+    v1::SessionsResponse response;
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncSessions, request, &response));
+    return wire::FromMessage(response);
   }
   absl::StatusOr<std::vector<VolumeId>> ListWantedVolumes() override {
     v1::WantedResponse response;

@@ -190,6 +190,21 @@ TEST_CASE("grants, terms and fences are the same from afar as from nearby") {
   CHECK(fixture.fake.ListFences()->empty());
 }
 
+TEST_CASE("sessions that nobody sees are told from afar to who asks for that, and are an error to others") {
+  RemoteArrayFixture fixture;
+  const VolumeId seen = fixture.MustCreate("v"), hidden = fixture.MustCreate("w");
+  for (const VolumeId& volume : {seen, hidden})
+    REQUIRE(fixture.array->grants().AcquireGrant(For(volume, kNodeA), absl::ZeroDuration()).ok());
+  fixture.fake.HideSessions(hidden, true);
+  const auto sessions = fixture.array->grants().ListSeenSessions();
+  REQUIRE(sessions.status() == absl::OkStatus());
+  REQUIRE((sessions->sessions.size() == 1 && sessions->unseen.size() == 1));
+  CHECK(sessions->sessions[0].volume == seen);
+  CHECK(sessions->unseen[0].why == "its tgtd 1 does not answer");
+  CHECK(sessions->unseen[0].grants == std::vector<std::pair<VolumeId, NodeId>>{{hidden, kNodeA}});
+  CHECK(absl::IsUnavailable(fixture.array->grants().ListSessions().status()));
+}
+
 TEST_CASE("heartbeat LUNs and their heartbeats are the same from afar as from nearby") {
   RemoteArrayFixture fixture;
   CHECK((*fixture.array->fences().OpenHeartbeatLun({kNodeA}) == *fixture.fake.OpenHeartbeatLun({kNodeA})));

@@ -53,6 +53,8 @@ const std::set<std::string> kNewFields = {
     "lunkeeper.array.v1.ListGrantsResponse.version",
     "lunkeeper.array.v1.ListGrantsResponse.unchanged",
     "lunkeeper.array.v1.OpenHeartbeatLunRequest.signs",
+    "lunkeeper.array.v1.SessionsRequest.unseen_is_unknown",
+    "lunkeeper.array.v1.SessionsResponse.unseen",
     "lunkeeper.devices.v1.Connection.other_portals",
     "lunkeeper.devices.v1.Connection.target_chap_user",
     "lunkeeper.devices.v1.Connection.target_chap_secret",
@@ -104,6 +106,7 @@ class OlderAgent : public v1::ArrayService::Service {
   PASS_ON(Fence, FenceRequest, FenceResponse)
   PASS_ON(Unfence, UnfenceRequest, UnfenceResponse)
   PASS_ON(ListFences, ListFencesRequest, ListFencesResponse)
+  PASS_ON(Sessions, SessionsRequest, SessionsResponse)
   PASS_ON(OpenHeartbeatLun, OpenHeartbeatLunRequest, OpenHeartbeatLunResponse)
 
  protected:
@@ -283,6 +286,17 @@ TEST_CASE_METHOD(OneVersionApart, "a heartbeat LUN is opened, and nobody signs")
   REQUIRE(access.status() == absl::OkStatus());
   CHECK_FALSE(access->target.empty());
   CHECK(access->signing_key.empty());
+}
+
+// Either way round: sessions that are missing are no longer there to who does not know that they may be
+// unseen.
+TEST_CASE_METHOD(OneVersionApart, "an older side gets all sessions or an error") {
+  const VolumeId volume = array->volumes().CreateVolume(SpecOf("v"))->id;
+  REQUIRE(array->grants().AcquireGrant(For(volume, kNodeA), absl::ZeroDuration()).ok());
+  CHECK(array->grants().ListSeenSessions()->sessions.size() == 1);
+  fake.HideSessions(volume, true);
+  CHECK(absl::IsUnavailable(array->grants().ListSeenSessions().status()));
+  CHECK(absl::IsUnavailable(array->grants().ListSessions().status()));
 }
 
 TEST_CASE("between two of one version all of it arrives") {

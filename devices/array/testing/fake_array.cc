@@ -330,14 +330,32 @@ absl::StatusOr<std::vector<FenceRecord>> FakeArray::ListFences() {
   return fences_.ListFences();
 }
 
+void FakeArray::HideSessions(const VolumeId& volume, bool hide) {
+  absl::MutexLock lock(&mutex_);
+  hide ? (void)hidden_.insert(volume) : (void)hidden_.erase(volume);
+}
+
 absl::StatusOr<std::vector<GrantSession>> FakeArray::ListSessions() {
+  ASSIGN_OR_RETURN(SeenSessions seen, ListSeenSessions());
+  if (!seen.unseen.empty()) return absl::UnavailableError(seen.unseen.front().why);
+  return std::move(seen.sessions);
+}
+
+absl::StatusOr<SeenSessions> FakeArray::ListSeenSessions() {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
-  std::vector<GrantSession> sessions;
-  for (const auto& [id, entry] : volumes_) {
-    for (const auto& [node, grant] : entry.grants) sessions.push_back({id, node, 0, 0, 0, 0});
-  }
-  return sessions;
+  SeenSessions seen;
+  UnseenGrants unseen{.why = "its tgtd 1 does not answer", .grants = {}};
+  for (const auto& [id, entry] : volumes_)
+    for (const auto& [node, grant] : entry.grants) {
+      if (hidden_.contains(id)) {
+        unseen.grants.emplace_back(id, node);
+      } else {
+        seen.sessions.push_back({id, node, 0, 0, 0, 0});
+      }
+    }
+  if (!unseen.grants.empty()) seen.unseen.push_back(std::move(unseen));
+  return seen;
 }
 
 void FakeArray::LandHeartbeat(const NodeId& node) {

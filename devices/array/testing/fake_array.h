@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <list>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,8 @@ class FakeArray final : public Array,
   // While true, commands of ended sessions never end: Release and Fence answer DEADLINE_EXCEEDED, and the
   // grant stays.
   void HoldDrains(bool hold);
+  // Nobody can say whether the volume's grants are used, as when one of several tgtds does not answer.
+  void HideSessions(const VolumeId& volume, bool hide);
   // How many calls to Acquire wait now.
   size_t Waiting();
   // A heartbeat of the node lands on its heartbeat LUN, which nobody can log in to here.
@@ -90,6 +93,7 @@ class FakeArray final : public Array,
   absl::Status UnfenceNode(Term term, const NodeId& node, Generation generation) override;
   absl::StatusOr<std::vector<FenceRecord>> ListFences() override;
   absl::StatusOr<std::vector<GrantSession>> ListSessions() override;
+  absl::StatusOr<SeenSessions> ListSeenSessions() override;
   absl::StatusOr<std::vector<VolumeId>> ListWantedVolumes() override;
 
   absl::StatusOr<Connection> OpenHeartbeatLun(const HeartbeatLunRequest& request) override;
@@ -124,6 +128,7 @@ class FakeArray final : public Array,
   absl::CondVar changed_;  // a grant ended, a fence began, a switch was turned
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   bool hold_drains_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<VolumeId> hidden_ ABSL_GUARDED_BY(mutex_);
   uint64_t ids_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t modified_ ABSL_GUARDED_BY(mutex_) = 0;
   Generation generation_ ABSL_GUARDED_BY(mutex_) = 0;

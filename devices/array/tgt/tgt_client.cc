@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
@@ -268,9 +269,9 @@ absl::Status TgtClient::DeleteConnection(int32_t target, const TgtConnection& co
                                            .connection = connection.connection}});
 }
 
-absl::StatusOr<std::vector<TgtStatistics>> TgtClient::ReadStatistics() const {
+absl::StatusOr<std::vector<TgtStatistics>> TgtClient::ReadStatistics(absl::Duration most) const {
   ASSIGN_OR_RETURN(const std::string text,
-                   CallTgtd("read statistics", {{.mode = kSystem, .operation = kStatistics}}));
+                   CallTgtd("read statistics", {{.mode = kSystem, .operation = kStatistics}}, "", most));
   return ParseTgtStatistics(text);
 }
 
@@ -289,9 +290,10 @@ absl::Status TgtClient::ClosePortal(const std::string& portal) const {
 }
 
 absl::StatusOr<std::string> TgtClient::CallTgtd(const std::string& doing, Request request,
-                                                const std::string& text) const {
-  const absl::Time deadline = absl::Now() + timeout_;
-  ASSIGN_OR_RETURN(const UniqueFd fd, ConnectTo(doing, path_, timeout_));
+                                                const std::string& text, absl::Duration most) const {
+  const absl::Duration timeout = std::min(timeout_, most);
+  const absl::Time deadline = absl::Now() + timeout;
+  ASSIGN_OR_RETURN(const UniqueFd fd, ConnectTo(doing, path_, timeout));
   RETURN_IF_ERROR(CheckListener(doing, fd.get(), deadline));
   return Exchange(doing, fd.get(), request, text, deadline);
 }

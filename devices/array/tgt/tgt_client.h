@@ -63,8 +63,9 @@ class TgtClient {
   absl::StatusOr<std::vector<TgtConnection>> ListConnections(int32_t target) const;
   // Returns while commands of the connection may still be running: it stays listed until they are over.
   absl::Status DeleteConnection(int32_t target, const TgtConnection& connection) const;
-  // Of every session there is.
-  absl::StatusOr<std::vector<TgtStatistics>> ReadStatistics() const;
+  // Of every session there is. Waits for the answer no longer than `most`, nor than any call does.
+  absl::StatusOr<std::vector<TgtStatistics>> ReadStatistics(
+      absl::Duration most = absl::InfiniteDuration()) const;
 
   absl::StatusOr<std::vector<std::string>> ListPortals() const;
   absl::Status OpenPortal(const std::string& portal) const;
@@ -78,7 +79,8 @@ class TgtClient {
   // UNAVAILABLE: another process listens than TalkOnlyTo has named.
   absl::Status CheckListener(const std::string& doing, int fd, absl::Time deadline) const;
   absl::StatusOr<std::string> CallTgtd(const std::string& doing, Request request,
-                                       const std::string& text = "") const;
+                                       const std::string& text = "",
+                                       absl::Duration most = absl::InfiniteDuration()) const;
   absl::Status RunCommand(const std::string& doing, Request request, const std::string& text = "") const;
 
   const std::string path_;

@@ -4,6 +4,7 @@
 // does not wait for gates before it marks.
 #include "devices/array/tgt/tgt_grants.h"
 
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -169,11 +170,17 @@ absl::StatusOr<std::vector<GrantSession>> TgtGrants::ListSessions() {
   ASSIGN_OR_RETURN(const auto statistics, parts_.servers.ReadStatistics());
   ASSIGN_OR_RETURN(const auto by_target, parts_.catalogue.grants().ListByTarget());
   std::vector<GrantSession> sessions;
-  // tgtd knows targets by number. Numbers that are in no row belong to heartbeat LUNs, to other clusters, or
-  // to grants that came or went between the two calls.
+  AddSessions(statistics, *by_target, sessions);
+  return sessions;
+}
+
+// tgtd knows targets by number. Numbers that are in no row belong to heartbeat LUNs, to other clusters, or to
+// grants that came or went between the two calls.
+void TgtGrants::AddSessions(const std::vector<TgtStatistics>& statistics, const GrantsByTarget& by_target,
+                            std::vector<GrantSession>& sessions) const {
   for (const TgtStatistics& each : statistics) {
-    const auto found = by_target->find(each.target);
-    if (found == by_target->end() || found->second.cluster != cluster_) continue;
+    const auto found = by_target.find(each.target);
+    if (found == by_target.end() || found->second.cluster != cluster_) continue;
     sessions.push_back({.volume = found->second.volume,
                         .node = found->second.node,
                         .reads = each.reads,
@@ -181,7 +188,30 @@ absl::StatusOr<std::vector<GrantSession>> TgtGrants::ListSessions() {
                         .read_bytes = each.read_bytes,
                         .written_bytes = each.written_bytes});
   }
-  return sessions;
+}
+
+absl::StatusOr<SeenSessions> TgtGrants::ListSeenSessions() {
+  RETURN_IF_ERROR(parts_.check_serving());
+  const auto each = parts_.servers.ReadStatisticsOfEach();
+  RETURN_IF_ERROR(each.front().status());
+  // Afterwards: a grant that was made meanwhile in one that did not answer is unseen too.
+  ASSIGN_OR_RETURN(const auto by_target, parts_.catalogue.grants().ListByTarget());
+  SeenSessions seen;
+  std::map<int, UnseenGrants> unseen;
+  for (size_t number = 0; number < each.size(); ++number) {
+    if (each[number].ok()) {
+      AddSessions(*each[number], *by_target, seen.sessions);
+    } else {
+      unseen[static_cast<int>(number)].why = absl::StrCat("its tgtd ", number, " does not answer");
+    }
+  }
+  if (unseen.empty()) return seen;
+  for (const auto& [target, row] : *by_target)
+    if (const auto found = unseen.find(row.tgtd); found != unseen.end() && row.cluster == cluster_)
+      found->second.grants.emplace_back(row.volume, row.node);
+  for (auto& [number, grants] : unseen)
+    if (!grants.grants.empty()) seen.unseen.push_back(std::move(grants));
+  return seen;
 }
 
 absl::StatusOr<std::vector<VolumeId>> TgtGrants::ListWantedVolumes() {

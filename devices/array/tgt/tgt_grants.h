@@ -21,6 +21,9 @@ class TgtGrants final : public GrantStore {
   absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter& filter) override;
   absl::StatusOr<std::string> GrantsVersion() override;
   absl::StatusOr<std::vector<GrantSession>> ListSessions() override;
+  // Without the grants in a further tgtd that cannot be asked. Fails without the first one, which has the
+  // heartbeats: then an idle node looks like a dead one.
+  absl::StatusOr<SeenSessions> ListSeenSessions() override;
   absl::StatusOr<std::vector<VolumeId>> ListWantedVolumes() override;
 
  private:
@@ -32,6 +35,9 @@ class TgtGrants final : public GrantStore {
   Grant DescribeGrant(const GrantRow& row, const Volume& volume) const;
   // The volumes of the grants that ListGrants answers, by id.
   absl::StatusOr<absl::flat_hash_map<VolumeId, Volume>> FindVolumesOf(const GrantFilter& filter);
+  // Adds this cluster's.
+  void AddSessions(const std::vector<TgtStatistics>& statistics, const GrantsByTarget& by_target,
+                   std::vector<GrantSession>& sessions) const;
 
   const TgtParts& parts_;
   const ClusterId cluster_;

@@ -28,6 +28,8 @@ namespace {
 
 constexpr int kHighestControlPort = 32767;
 constexpr int kHighestPort = 65535;
+// With a look each half a second, looks stay close enough to each other to tell when a node fell silent.
+constexpr absl::Duration kFurtherAnswers = absl::Milliseconds(500);
 
 // The tgtds that must run; see the top of this file.
 absl::StatusOr<int> CountTgtds(int wanted, Catalogue& catalogue, const std::string& directory) {
@@ -202,6 +204,23 @@ absl::StatusOr<std::vector<TgtStatistics>> TgtServers::ReadStatistics() const {
     all.insert(all.end(), of_one.begin(), of_one.end());
   }
   return all;
+}
+
+std::vector<absl::StatusOr<std::vector<TgtStatistics>>> TgtServers::ReadStatisticsOfEach() const {
+  std::vector<absl::StatusOr<std::vector<TgtStatistics>>> each(servers_.size());
+  std::vector<std::jthread> threads;
+  for (size_t i = 1; i < servers_.size(); ++i)
+    threads.emplace_back([&each, i, server = servers_[i].get()] {
+      // One that is known to hang is waited for no more.
+      const absl::Status answering = server->daemon.CheckAnswering();
+      if (answering.ok()) {
+        each[i] = server->client.ReadStatistics(kFurtherAnswers);
+      } else {
+        each[i] = answering;
+      }
+    });
+  each[0] = servers_[0]->client.ReadStatistics();
+  return each;
 }
 
 uint64_t TgtServers::CountDeaths() const {

@@ -70,6 +70,9 @@ class TgtServers {
   absl::StatusOr<std::vector<std::unique_ptr<TgtdPause>>> PauseTgtds() const;
   // Of all, or an error: an array that shows a part of its sessions would look like one whose nodes are gone.
   absl::StatusOr<std::vector<TgtStatistics>> ReadStatistics() const;
+  // Of each, by its number, or why it cannot be asked. All are asked at the same time, and a further one has
+  // half a second: it must not make the looks at all others late.
+  std::vector<absl::StatusOr<std::vector<TgtStatistics>>> ReadStatisticsOfEach() const;
   uint64_t CountDeaths() const;
   absl::Duration OldestRelease() const;
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -146,6 +147,56 @@ TEST_CASE_METHOD(Several, "a further tgtd that is in the way says which option l
   CHECK_THAT(std::string(refused.message()), Catch::Contains(absl::StrCat("--tgt-control-port=", was, ",")));
 }
 
+// Three volumes in three tgtds, of which one hangs.
+struct OneHangs : Several {
+  ~OneHangs() {
+    for (int number = 0; number < kTgtds; ++number)
+      if (const pid_t tgtd = Tgtd(number); tgtd != 0) ::kill(tgtd, SIGCONT);
+  }
+  // Of its session; nothing: none is seen.
+  std::optional<uint64_t> CountWrites(const VolumeId& volume) {
+    const auto seen = view->grants().ListSeenSessions();
+    REQUIRE(seen.status() == absl::OkStatus());
+    for (const GrantSession& session : seen->sessions)
+      if (session.volume == volume) return session.writes;
+    return std::nullopt;
+  }
+  const std::vector<Used> used = UseSome(3);
+  const std::unique_ptr<Array> view = Cluster();
+};
+
+TEST_CASE_METHOD(
+    OneHangs, "while a further tgtd hangs the sessions of the others are seen, and whose are not is said") {
+  const int number = TgtdOf(used[0].connection);
+  REQUIRE(number > 0);
+  CHECK(view->grants().ListSeenSessions()->unseen.empty());
+  ::kill(Tgtd(number), SIGSTOP);
+  const auto seen = view->grants().ListSeenSessions();
+  REQUIRE(seen.status() == absl::OkStatus());
+  CHECK(seen->sessions.size() == 2);
+  REQUIRE(seen->unseen.size() == 1);
+  CHECK(seen->unseen[0].why == absl::StrCat("its tgtd ", number, " does not answer"));
+  CHECK(seen->unseen[0].grants == std::vector<std::pair<VolumeId, NodeId>>{{used[0].volume, kNode}});
+  for (size_t each : {1, 2}) {
+    const auto before = CountWrites(used[each].volume);
+    CHECK(used[each].session->Write(1, 'y'));
+    CHECK(CountWrites(used[each].volume) > before);
+  }
+  // Who asks for all of them does not get a part.
+  CHECK(absl::IsUnavailable(view->grants().ListSessions().status()));
+  ::kill(Tgtd(number), SIGCONT);
+  CHECK(Eventually([&] { return view->grants().ListSeenSessions()->unseen.empty(); }, absl::Minutes(1)));
+  CHECK(CountWrites(used[0].volume).has_value());
+}
+
+// An idle node shows itself by its heartbeats alone.
+TEST_CASE_METHOD(OneHangs, "while the first tgtd hangs, which has the heartbeats, nothing is seen") {
+  ::kill(Tgtd(0), SIGSTOP);
+  CHECK(absl::IsUnavailable(view->grants().ListSeenSessions().status()));
+  ::kill(Tgtd(0), SIGCONT);
+  CHECK(Eventually([&] { return view->grants().ListSeenSessions().ok(); }, absl::Minutes(1)));
+}
+
 // Three volumes in three tgtds, of which one, not the first, cannot be started again.
 struct OneIsDown : Several {
   OneIsDown() {
@@ -176,6 +227,10 @@ TEST_CASE_METHOD(OneIsDown,
   CHECK(used[2].session->Write(1, 'y'));
   const auto grants = Cluster()->grants().ListGrants({});
   for (const Grant& grant : grants.value()) CHECK_FALSE(grant.connection.portal.empty());
+  const auto seen = Cluster()->grants().ListSeenSessions();
+  REQUIRE(seen.status() == absl::OkStatus());
+  REQUIRE(seen->unseen.size() == 1);
+  CHECK(seen->unseen[0].grants == std::vector<std::pair<VolumeId, NodeId>>{{used[0].volume, kNode}});
   taken.reset();
   CHECK(Eventually([&] { return array->CheckTgtd().ok(); }, absl::Minutes(1)));
   const auto again = PlainInitiator::Login(used[0].connection);
