@@ -272,7 +272,7 @@ class AdminService final : public admin::v1::Admin::Service {
   static absl::Status FillArray(Array& array, ArrayStatus* out) {
     ASSIGN_OR_RETURN(const PoolCapacity pool, array.volumes().GetCapacity());
     ASSIGN_OR_RETURN(const std::vector<Grant> grants, array.grants().ListGrants({}));
-    ASSIGN_OR_RETURN(const std::vector<GrantSession> sessions, array.grants().ListSessions());
+    ASSIGN_OR_RETURN(const SeenSessions seen, array.grants().ListSeenSessions());
     ASSIGN_OR_RETURN(const std::vector<FenceRecord> fences, array.fences().ListFences());
     out->set_total_bytes(pool.total_bytes);
     out->set_available_bytes(pool.available_bytes);
@@ -288,7 +288,7 @@ class AdminService final : public admin::v1::Admin::Service {
       status->set_owner(grant.owner == GrantOwner::kNode ? "node" : "orchestrator");
       status->set_generation(grant.generation);
     }
-    for (const GrantSession& session : sessions) {
+    for (const GrantSession& session : seen.sessions) {
       const auto status = by_grant.find({session.volume, session.node});
       if (status == by_grant.end()) continue;  // ended since
       status->second->set_sessions(status->second->sessions() + 1);
@@ -298,7 +298,7 @@ class AdminService final : public admin::v1::Admin::Service {
       status->second->set_written_bytes(status->second->written_bytes() + session.written_bytes);
     }
     for (const FenceRecord& fence : fences) FillFence(fence, out->add_fences());
-    return absl::OkStatus();
+    return seen.unseen.empty() ? absl::OkStatus() : absl::UnavailableError(seen.unseen.front().why);
   }
 
   void FillCertificates(admin::v1::StatusResponse* out) const {

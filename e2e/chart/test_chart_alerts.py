@@ -70,6 +70,9 @@ WELL = {
     # The leader's agent restarts; the other one has no way to an array, and does not lead.
     series("lunkeeper_failover_unseen_arrays", "controller-1"): f"0x50 1 0x148 1x{ALWAYS - 199}",
     series("lunkeeper_failover_unseen_arrays", "controller-2"): f"0x{ALWAYS}",
+    # One of its array's tgtds is killed, and started again.
+    series("lunkeeper_failover_unseen_grants", "controller-1"): f"0x60 40 0x{ALWAYS - 62}",
+    series("lunkeeper_failover_unseen_grants", "controller-2"): f"0x{ALWAYS}",
     **{series("lunkeeper_failover_paused", pod): f"0x100 1x10 0x{ALWAYS - 112}" for pod in CONTROLLERS},
     **{series("lunkeeper_failover_held_back_nodes", pod): f"0x50 1 0x{ALWAYS - 52}" for pod in CONTROLLERS},
     **{
@@ -102,6 +105,12 @@ def only(metric, values):
 
 AGES = "lunkeeper_node_storage_heartbeat_age_seconds"
 IN_LUNKEEPER = (("namespace", "lunkeeper"),)
+
+
+def of_pod(pod):
+    return (*IN_LUNKEEPER, ("pod", pod))
+
+
 FAULTS = {
     "a certificate ends in ten days": Fault(
         "LunkeeperCertificateEnds",
@@ -203,33 +212,18 @@ FAULTS = {
     "a device failed with data in the cache": Fault(
         "LunkeeperWritesLost",
         {call("node-3", "csi.v1.Node/NodeUnstageVolume", "DATA_LOSS"): f"_x100 1x{ALWAYS - 101}"},
-        {
-            (
-                *IN_LUNKEEPER,
-                ("pod", "node-3"),
-            ): "A device failed for good, and node-3 could not write back what a volume had cached"
-        },
+        {of_pod("node-3"): "A device failed for good, and node-3 could not write back what a volume had cached"},
     ),
     "such a device for the second time": Fault(
         "LunkeeperWritesLost",
         {call("node-3", "csi.v1.Node/NodeUnstageVolume", "DATA_LOSS"): f"1x400 2x{ALWAYS - 401}"},
-        {
-            (
-                *IN_LUNKEEPER,
-                ("pod", "node-3"),
-            ): "A device failed for good, and node-3 could not write back what a volume had cached"
-        },
+        {of_pod("node-3"): "A device failed for good, and node-3 could not write back what a volume had cached"},
         at="2h",
     ),
     "kubelet does not take a plugin": Fault(
         "LunkeeperNodeNotRegistered",
         {series("lunkeeper_registered", "node-1"): f"0x{ALWAYS}"},
-        {
-            (
-                *IN_LUNKEEPER,
-                ("pod", "node-1"),
-            ): "kubelet has not registered node-1, so no volume is mounted there"
-        },
+        {of_pod("node-1"): "kubelet has not registered node-1, so no volume is mounted there"},
     ),
     **{
         f"the {name.replace('_', ' ')} is wrong": Fault(
@@ -267,6 +261,11 @@ FAULTS = {
         "LunkeeperFailoverSeesNoArray",
         {series("lunkeeper_failover_unseen_arrays", "controller-1"): f"1x{ALWAYS}"},
         {(): "The leading controller cannot look at 1 arrays"},
+    ),
+    "the leader does not see a part of an array": Fault(
+        "LunkeeperFailoverSeesNotAllGrants",
+        {series("lunkeeper_failover_unseen_grants", "controller-1"): f"40x{ALWAYS}"},
+        {(): "The leading controller does not see whether 40 grants are used, as a tgtd does not answer"},
     ),
     "failover is paused for long": Fault(
         "LunkeeperFailoverPaused",

@@ -67,6 +67,9 @@ Classification ClassifySilent(const Signals& signals, const Settings& settings) 
   const auto both = signals.network == Network::kNeverArrived
                         ? signals.storage_silent_for
                         : std::min(signals.silent_for, signals.storage_silent_for);
+  // Its plugin may hang while its work goes on there.
+  if (signals.io_seen_for < std::min(both, enough))
+    return {Response::kHold, "silent; a part of an array cannot say whether it still does I/O"};
   return {both >= enough ? Response::kFence : Response::kHold,
           "hung or dead: no heartbeat, no I/O, its kubelet is not ready"};
 }

@@ -28,6 +28,21 @@ std::string WhatIsNotMoved(const char* why, const std::vector<ArrayId>& arrays) 
   return names.empty() ? "" : why + names + ": nothing on it is moved";
 }
 
+// Empty: nothing.
+std::string WhatWaits(const State& state) {
+  std::string text;
+  for (const auto& array : state.arrays.Ids())
+    if (const auto why = state.evidence.WhatIsUnseen(array, state.now); !why.empty())
+      text += (text.empty() ? "of array " : "; of array ") + array.value() +
+              " the leader sees only a part, as " + why + ": volumes there wait for it";
+  return text;
+}
+
+// "a; b"
+std::string JoinTexts(const std::string& first, const std::string& second) {
+  return first + (first.empty() || second.empty() ? "" : "; ") + second;
+}
+
 }  // namespace
 
 Core::Core(const Settings& settings, std::string self)
@@ -88,11 +103,12 @@ void Core::ReportLeadership(bool blind) {
     text = "sees no array, and does not lead until it does";
   } else if (Leads()) {
     text = WhatIsNotMoved("the leader cannot look at ", state_.UnseenArrays());
-    const auto termless = WhatIsNotMoved("the leader gets no term on ", state_.TermlessArrays());
-    text += (text.empty() || termless.empty() ? "" : "; ") + termless;
+    text = JoinTexts(text, WhatIsNotMoved("the leader gets no term on ", state_.TermlessArrays()));
+    text = JoinTexts(text, WhatWaits(state_));
     if (state_.settings.paused || state_.settings.dry_run)
-      text = std::string(state_.settings.paused ? "failover is paused" : "failover is a dry run") +
-             ": nothing is begun on evidence" + (text.empty() ? "" : "; ") + text;
+      text = JoinTexts(std::string(state_.settings.paused ? "failover is paused" : "failover is a dry run") +
+                           ": nothing is begun on evidence",
+                       text);
   }
   state_.ReportOnce({.kind = ReportKind::kLeadership, .text = std::move(text)});
 }

@@ -170,8 +170,9 @@ VolumesByArray CollectedFrom(const State& state, const NodeId& node) {
   const auto known = state.evidence.nodes().find(node);
   if (known == state.evidence.nodes().end() || !IsRetired(state, node)) return {};
   const auto signals = state.evidence.SignalsOf(node, state.now);
-  const bool silent = signals.storage == Storage::kSilent &&
-                      std::min(signals.silent_for, signals.storage_silent_for) >= kCollectAfter;
+  const bool silent =
+      signals.storage == Storage::kSilent &&
+      std::min({signals.silent_for, signals.storage_silent_for, signals.io_seen_for}) >= kCollectAfter;
   VolumesByArray volumes;
   if (!silent) return volumes;
   for (const auto& [array, some] : known->second.HeldVolumes())

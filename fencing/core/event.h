@@ -41,6 +41,7 @@ struct Holding {
   NodeId node;
   uint64_t commands = 0;      // completed since the grant was made
   Generation generation = 0;  // of the grant: another one is another grant
+  bool counted = true;        // false: its part of the array does not answer; there may be I/O or none
 };
 // A poll's answer: one look at an array, as it was at some time between asking and answering. `asked` is when
 // the poll was sent: what this core did to the array since then may be missing.
@@ -51,8 +52,8 @@ struct ArrayView {
   std::vector<ArrayFence> fences;
   // Nodes that are not in here wrote nothing since. Taken in fastest in the order of the nodes' ids.
   std::vector<LandedWrite> landed = {};
-  // When the commands and the writes were asked for; empty: with all else.
-  std::optional<Instant> signs_asked = {};
+  std::optional<Instant> signs_asked = {};  // for the commands and the writes; empty: with all else
+  std::string unseen = {};                  // why some holdings are not counted, for people; empty: all are
 };
 struct ArrayLost {  // a look at it failed, or it never answered one; that it is late shows by itself
   ArrayId array;
@@ -61,8 +62,7 @@ struct ArrayLost {  // a look at it failed, or it never answered one; that it is
 struct ArrayConfigured {
   ArrayId array;
 };
-// It is configured no more: nobody waits for it.
-struct ArrayGone {
+struct ArrayGone {  // it is configured no more: nobody waits for it
   ArrayId array;
 };
 // A node asks for a volume which another node holds. Repeated while it waits.

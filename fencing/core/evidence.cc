@@ -4,12 +4,11 @@
 // the time in which a sign of life would have been seen. On an array it ends with the last look.
 //
 //   On a heartbeat ───► NodeEvidence of its node
-//   on a poll ────────► ArraySide of each node that holds something there
+//   on a poll ────────► ArraySide of each node that holds something there (array_evidence.cc)
 //   on a watch event ─► KubeletSide of the machine, by name, shared by all its instances
 //   at each tick ─────► SignalsOf(node): the columns of the evidence table, computed and not stored
 //
-// The amounts decide the shape: ten arrays tell of ten thousand nodes twice a second, so the handlers of
-// polls walk two sorted sequences side by side, and Signals are computed once a tick for each node.
+// Signals are computed once a tick for each node.
 
 #include "fencing/core/evidence.h"
 
@@ -43,15 +42,6 @@ Instant RenewedBy(const KubeletSide& before, const KubeletLease& lease, Instant 
   return std::min(now, *before.lease_at + (*lease.renewed - *before.renewed));
 }
 
-// An array that was away may be on another host by now. Nodes come back to it one by one: each is met there
-// again with its first heartbeat. The silence of a dead one counts from the array's return on.
-void ForgetSigns(IndexedMap<NodeId, NodeEvidence>& nodes, const ArrayChannel& channel) {
-  for (auto& [id, node] : nodes) {
-    for (auto& side : node.arrays)
-      if (side.array == &channel) side.heartbeat.reset(), side.io.reset();
-  }
-}
-
 }  // namespace
 
 void Evidence::Observe(Instant now) {
@@ -78,12 +68,6 @@ KubeletSide& Evidence::KubeletOf(const NodeName& name) {
 
 void Evidence::SetKubelet(const NodeName& name, const KubeletSide* kubelet) {
   for (auto* instance : InstancesOf(nodes_, name)) instance->second.kubelet = kubelet;
-}
-
-ArrayChannel& Evidence::ChannelOf(const ArrayId& array) {
-  const auto [at, is_new] = arrays_.try_emplace(array, ArrayChannel{array});
-  if (is_new) at->second.number = arrays_met_++;
-  return at->second;
 }
 
 void Evidence::NoteEvent(Heartbeat heartbeat, Instant now) {
@@ -151,95 +135,6 @@ void Evidence::NoteEvent(const StreamClosed& closed, Instant now) {
   // The close itself is the last sign of life.
   found->second.closed = true;
   found->second.heartbeat_at = now;
-}
-
-// A look that comes late says nothing about the time in which it was on its way, so that silence ends when
-// it was asked for. A node that a late look shows is alive as of then, however long ago that is.
-void Evidence::NoteEvent(const ArrayView& view, Instant now) {
-  auto& channel = ChannelOf(view.array);
-  const auto asked = view.signs_asked.value_or(view.asked);
-  if (channel.looked_at && asked < *channel.looked_at) return;  // overtaken
-  // It was only slow if the look was asked for before it counted as lost.
-  if (!channel.up && !(view.asked < channel.lost_at)) {
-    channel.since = now;
-    ForgetSigns(nodes_, channel);
-  }
-  channel.up = true;
-  const auto since_last = channel.looked_at && channel.since < now ? asked - *channel.looked_at : Span();
-  const Look look{asked, since_last, settings_.look, settings_.others_heard};
-  NoteHoldings(view, now, channel, look);
-  NoteLanded(view, now, channel, look);
-  channel.looked_at = asked, channel.viewed_at = now, channel.took = now - view.asked;
-}
-
-void Evidence::NoteLanded(const ArrayView& view, Instant now, ArrayChannel& channel, const Look& look) {
-  // Ten arrays tell of ten thousand nodes twice a second: where both are in order, nothing is looked up.
-  auto at = nodes_.begin();
-  for (const auto& landed : view.landed) {
-    if (at == nodes_.end() || at->first != landed.node)
-      EnsureNode(landed.node, now), at = nodes_.find(landed.node);
-    auto& node = at++->second;
-    auto& side = node.SideOf(channel);
-    const auto from = look.asked - landed.age, until = now - landed.age;
-    channel.NoteLife(landed.node, from, until, look.gap());
-    if (side.heartbeat && landed.sequence == side.heartbeat_sequence) {
-      side.heartbeat->NoteMissed(until, look);
-      continue;
-    }
-    if (!side.heartbeat || from - side.heartbeat->until >= settings_.silence)  // seldom, and the rest is slow
-      NoteReturn(node, from, until, settings_.silence + look.late());
-    side.heartbeat.emplace(from, until, look);
-    side.heartbeat_sequence = landed.sequence;
-  }
-}
-
-void Evidence::NoteHoldings(const ArrayView& view, Instant now, ArrayChannel& channel, const Look& look) {
-  ++channel.views;
-  size_t seen = 0;
-  // What is new in a view after a long gap may have been granted at any time in it.
-  const bool looks = channel.viewed_at && now - *channel.viewed_at < settings_.one_outage;
-  for (const auto& holding : view.holdings) {
-    auto& side = EnsureNode(holding.node, now).SideOf(channel);
-    auto& held = side.AddHolding(holding.volume);
-    if (held.view == 0) ++channel.holdings;
-    if (held.view == 0 || held.generation != holding.generation)
-      held.since = look.asked - look.since_last, held.granted_then = looks;
-    held.generation = holding.generation;
-    if (held.view != channel.views) ++seen;
-    // A counter that fell has begun anew: nobody knows of any I/O.
-    if (holding.commands > held.commands) {
-      side.io.emplace(look.asked - look.since_last, now, look);
-      // At the first view after an outage the command may be long ago.
-      if (channel.since < now) channel.NoteLife(holding.node, look.asked, now, look.gap());
-    } else if (side.io && side.io->until < now) {  // and it did no other
-      side.io->NoteMissed(side.io->until, look);
-    }
-    held.commands = holding.commands;
-    held.view = channel.views;
-  }
-  if (seen == channel.holdings) return;  // none has ended
-  channel.holdings = seen;
-  for (auto& [id, node] : nodes_)
-    for (auto& side : node.arrays)
-      if (side.array == &channel)
-        std::erase_if(side.holdings, [&](const auto& each) { return each.view != channel.views; });
-}
-
-void Evidence::NoteEvent(const ArrayLost& lost, Instant now) {
-  auto& channel = ChannelOf(lost.array);
-  if (channel.up) channel.up = false, channel.lost_at = now;
-}
-
-void Evidence::NoteLateArrays(Instant now) {
-  for (auto& [array, channel] : arrays_)
-    if (channel.up && now - *channel.viewed_at > std::max(settings_.array_lost, 2 * channel.took))
-      NoteEvent(ArrayLost{array}, now);
-}
-
-void Evidence::NoteEvent(const ArrayGone& gone) {
-  for (auto& [id, node] : nodes_)
-    std::erase_if(node.arrays, [&](const auto& side) { return side.array->id == gone.array; });
-  arrays_.erase(gone.array);
 }
 
 void Evidence::NoteEvent(const ProbeAnswer& result, Instant now) {

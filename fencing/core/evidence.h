@@ -59,6 +59,10 @@ class Evidence {
   bool ArraysUp() const;  // all that ever answered: one that is only configured must not block the others
   // It has not answered this observer for a while, or never.
   bool IsUnseen(const ArrayId& array, Instant now) const;
+  // Why some grants of an array that answers have not been seen for a while, for people; empty: all are.
+  std::string WhatIsUnseen(const ArrayId& array, Instant now) const;
+  // How many, on all arrays, by their last views.
+  size_t CountUnseenGrants() const;
   // No array has answered for a while: it may be this observer that is cut off from them.
   bool IsBlind(Instant now) const;
   bool ApiUp(Instant now) const;
@@ -91,17 +95,24 @@ class Evidence {
 
  private:
   void NoteHoldings(const ArrayView& view, Instant now, ArrayChannel& channel, const Look& look);
+  static void NoteCommands(const Holding& holding, Instant now, ArrayChannel& channel, const Look& look,
+                           ArraySide& side, ArraySide::Held& held);
   void NoteLanded(const ArrayView& view, Instant now, ArrayChannel& channel, const Look& look);
   // Before a sign of life is noted, made between `from` and `until`: after a gap the node is here since then.
   void NoteReturn(NodeEvidence& node, Instant from, Instant until, Span gap) const;
-  bool OthersReach(const ArrayChannel& array, const NodeId& node) const;
+  // In the same way: by heartbeats, where the node has them.
+  bool OthersReach(const ArraySide& side, const NodeId& node) const;
+  bool IsRecent(const std::optional<Instant>& sign, const ArrayChannel& array) const;
   // An array that hears no node at all is away itself: its silence says nothing of this node. Where no other
-  // node ever used it, nobody can say.
-  bool CanTellOf(const NodeId& node, const ArrayChannel& array) const;
+  // node ever used it, nobody can say. Nor does it say anything of a node without heartbeats some of whose
+  // I/O it does not see.
+  bool CanTellOf(const NodeId& node, const ArraySide& side, Instant now) const;
+  // For how long all I/O of the node there has been seen, if there was any.
+  Span SeenFor(const ArraySide& side, Instant now) const;
   bool IsSilent(const NodeEvidence& node, Instant now) const;
   bool IsProbeDue(const NodeEvidence& node, bool often, Instant now) const;
   void LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant now, Signals& signals) const;
-  void LookAtSilence(const NodeId& id, const NodeEvidence& node, Signals& signals) const;
+  void LookAtSilence(const NodeId& id, const NodeEvidence& node, Instant now, Signals& signals) const;
   void LookAtKernel(const NodeEvidence& node, Instant now, Signals& signals) const;
   void LookAtKubelet(const NodeId& id, const NodeEvidence& node, Instant now, Signals& signals) const;
   NodeEvidence& EnsureNode(const NodeId& node, Instant now);

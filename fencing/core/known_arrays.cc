@@ -20,7 +20,8 @@ void KnownArrays::NoteView(const ArrayView& view) {
   // A fence is in force for what is drained: while the grant is there, commands may be.
   for (const auto& holding : view.holdings) {
     const auto fence = state.fences.find(holding.node);
-    if (fence != state.fences.end()) fence->second.volumes.erase(holding.volume);
+    if (fence != state.fences.end() && fence->second.volumes.erase(holding.volume) > 0)
+      fence->second.drained = false;
     if (!machines) continue;
     const auto machine = state.fences.find(MachineId(MachineOf(holding.node)));
     if (machine != state.fences.end()) machine->second.drained = false;

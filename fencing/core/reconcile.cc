@@ -151,7 +151,8 @@ void LiftFences(State& state, const Assessment& seen) {
     // Generation 0 would be an array's mistake: no fence has it.
     // What a person put at the array is lifted there, or by deleting the NodeFence.
     const bool kept = fence.manual && !seen.record.deleting;
-    if (evacuated && !kept && state.arrays.TermOf(array) != 0 && fence.generation != 0 &&
+    // A volume that the array has yet to take, as its tgtd hangs, may be in use and is not among these.
+    if (evacuated && !kept && fence.drained && state.arrays.TermOf(array) != 0 && fence.generation != 0 &&
         state.evidence.Reaches(node, array, state.now) && IsCleanOf(state, node, array, fence))
       UnfenceArray(state, node, array, fence);
   }

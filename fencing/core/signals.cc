@@ -36,20 +36,33 @@ Signals Evidence::SignalsOf(const NodeId& id, const NodeEvidence& node, Instant 
   signals.here_for = now - here_since;
   if (node.hung_since) signals.hung_for = now - LatestOf(here_since, node.hung_since);
   LookAtStorage(id, node, now, signals);
-  LookAtSilence(id, node, signals);
+  LookAtSilence(id, node, now, signals);
   LookAtKernel(node, now, signals);
   LookAtKubelet(id, node, now, signals);
   return signals;
 }
 
 // As of the last look, like all that is known of an array.
-bool Evidence::OthersReach(const ArrayChannel& array, const NodeId& node) const {
-  const auto others = array.OthersThan(node);
-  return others && array.looked_at && *array.looked_at - *others < settings_.others_heard;
+bool Evidence::IsRecent(const std::optional<Instant>& sign, const ArrayChannel& array) const {
+  return sign && array.looked_at && *array.looked_at - *sign < settings_.others_heard;
 }
 
-bool Evidence::CanTellOf(const NodeId& node, const ArrayChannel& array) const {
-  return !array.OthersThan(node) || OthersReach(array, node);
+bool Evidence::OthersReach(const ArraySide& side, const NodeId& node) const {
+  const auto& array = *side.array;
+  return IsRecent((side.has_heartbeats() ? array.heartbeats : array.heard).OthersThan(node), array);
+}
+
+bool Evidence::CanTellOf(const NodeId& node, const ArraySide& side, Instant now) const {
+  const auto& array = *side.array;
+  const auto others = array.heard.OthersThan(node), landed = array.heartbeats.OthersThan(node);
+  if (!side.heartbeat && SeenFor(side, now) < settings_.silence) return false;
+  if (side.has_heartbeats() && landed && !IsRecent(landed, array)) return false;
+  return !others || IsRecent(others, array);
+}
+
+Span Evidence::SeenFor(const ArraySide& side, Instant now) const {
+  const auto uncounted = side.UncountedAt();
+  return uncounted ? side.array->SilenceSince(std::nullopt, *uncounted, now, settings_.look) : kForever;
 }
 
 void Evidence::LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant now,
@@ -57,12 +70,17 @@ void Evidence::LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant
   signals.storage_silent_for = signals.io_quiet_for = kForever;
   for (const auto& side : node.arrays) {
     if (!side.array->up) continue;
-    const auto start = LatestOf(window_, node.met_at, side.array->since, side.array->heard_since);
+    const auto start = LatestOf(window_, node.met_at, side.array->since, side.array->heard.since);
     const auto quiet = side.array->SilenceSince(side.io, start, now, settings_.look);
+    const auto seen_for = SeenFor(side, now);
+    signals.io_seen_for = std::min(signals.io_seen_for, seen_for);
     // Without a heartbeat LUN only I/O shows life, so an idle node is as quiet as a dead one there.
     const auto heartbeat_silent_for =
-        side.heartbeat ? side.array->SilenceSince(side.heartbeat, start, now, settings_.look) : quiet;
-    if (std::min(quiet, heartbeat_silent_for) >= settings_.silence && !CanTellOf(id, *side.array)) continue;
+        side.heartbeat
+            ? side.array->SilenceSince(side.heartbeat, LatestOf(start, side.array->heartbeats.since), now,
+                                       settings_.look)
+            : quiet;
+    if (std::min(quiet, heartbeat_silent_for) >= settings_.silence && !CanTellOf(id, side, now)) continue;
     signals.io_quiet_for = std::min(signals.io_quiet_for, quiet);
     signals.storage_silent_for = std::min({signals.storage_silent_for, quiet, heartbeat_silent_for});
     // A moment's failure is a reconnect.
@@ -74,10 +92,11 @@ void Evidence::LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant
     // is not awaited for ever, or its pods would hang for as long.
     const bool awaited =
         !side.heartbeat && side.heartbeat_sequence != 0 && now - start < settings_.never_met_silence;
-    if (hangs && !awaited && std::min(quiet, heartbeat_silent_for) >= settings_.silence &&
-        OthersReach(*side.array, id))
-      signals.lost.insert(side.array->id);
+    // What hangs may hang there, for every node.
+    const bool all_silent = std::min({quiet, heartbeat_silent_for, seen_for}) >= settings_.silence;
+    if (hangs && !awaited && all_silent && OthersReach(side, id)) signals.lost.insert(side.array->id);
   }
+  signals.io_quiet_for = std::min(signals.io_quiet_for, signals.io_seen_for);
   // No array that is up knows the node: storage is unknown, which is not silence.
   if (signals.storage_silent_for == kForever) return;
   signals.storage = signals.storage_silent_for < settings_.silence ? Storage::kAlive : Storage::kSilent;
@@ -85,12 +104,13 @@ void Evidence::LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant
 
 // A node that dies takes all its channels with it. Channels that fell silent at different times are different
 // faults, and a kubelet that renewed its lease meanwhile did not die with them.
-void Evidence::LookAtSilence(const NodeId& id, const NodeEvidence& node, Signals& signals) const {
+void Evidence::LookAtSilence(const NodeId& id, const NodeEvidence& node, Instant now,
+                             Signals& signals) const {
   // Looks that are far apart, or slow, tell only roughly when it was.
   std::optional<Instant> from, until;
   for (const auto& side : node.arrays) {
     signals.met |= side.heartbeat && side.heartbeat->until >= node.met_at;
-    if (!side.array->up || !CanTellOf(id, *side.array)) continue;
+    if (!side.array->up || !CanTellOf(id, side, now)) continue;
     for (const auto* sign : {&side.heartbeat, &side.io}) {
       if (!*sign) continue;
       from = std::max(from, std::optional((*sign)->from));
@@ -164,6 +184,20 @@ bool Evidence::IsUnseen(const ArrayId& array, Instant now) const {
   const auto found = arrays_.find(array);
   return found != arrays_.end() && !found->second.up &&
          now - LatestOf(window_, found->second.lost_at) >= settings_.observer_lost;
+}
+
+std::string Evidence::WhatIsUnseen(const ArrayId& array, Instant now) const {
+  const auto found = arrays_.find(array);
+  if (found == arrays_.end() || !found->second.up || !found->second.unseen_since) return {};
+  const bool lasts = now - LatestOf(window_, found->second.unseen_since) >= settings_.observer_lost;
+  return lasts ? found->second.unseen : "";
+}
+
+size_t Evidence::CountUnseenGrants() const {
+  size_t grants = 0;
+  for (const auto& [id, channel] : arrays_)
+    if (channel.up) grants += channel.uncounted;
+  return grants;
 }
 
 bool Evidence::IsBlind(Instant now) const {

@@ -20,6 +20,9 @@ struct Signals {
   Storage storage = Storage::kUnknown;
   Span storage_silent_for;  // no heartbeat and no I/O, on every array that is up
   Span io_quiet_for;
+  // No part of an array that has a grant of the node failed to answer; its I/O there would be in neither of
+  // the two above.
+  Span io_seen_for = Span::max();
   Kernel kernel = Kernel::kUnknown;
   Kubelet kubelet = Kubelet::kUnknown;
   Span not_ready_for;

@@ -67,7 +67,9 @@ struct ArrayFence {
   NodeId node;
   Generation generation = 0;
   VolumeSet volumes;
-  bool drained = true;  // of a machine: nothing is granted to any node of it
+  // Of a machine: nothing is granted to any node of it. Of a node: the array has taken back all that the
+  // fence is to take.
+  bool drained = true;
   bool manual = false;  // an operator asked this array for it, last
 };
 

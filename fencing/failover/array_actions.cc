@@ -1,11 +1,13 @@
 #include "fencing/failover/array_actions.h"
 
+#include <algorithm>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "fencing/failover/clock.h"
 
@@ -31,9 +33,31 @@ Answer FromArray(absl::Status status) {
 // An array agent that lacks a call that only adds evidence is no failure: what the call would tell stays
 // unknown. Without this, one new call would cost the whole poll of an older agent.
 template <class T>
-absl::StatusOr<std::vector<T>> IfImplemented(absl::StatusOr<std::vector<T>> answer) {
-  if (absl::IsUnimplemented(answer.status())) return std::vector<T>();
+absl::StatusOr<T> IfImplemented(absl::StatusOr<T> answer) {
+  if (absl::IsUnimplemented(answer.status())) return T();
   return answer;
+}
+
+// Which grants nobody sees now. One that is in here may be used or not.
+class UnseenSet {
+ public:
+  explicit UnseenSet(const std::vector<UnseenGrants>& unseen) {
+    for (const UnseenGrants& part : unseen)
+      for (const auto& [volume, node] : part.grants) grants_.emplace(volume.value(), &node);
+  }
+  bool Contains(const Grant& grant) const {
+    const auto [begin, end] = grants_.equal_range(grant.volume.value());
+    return std::any_of(begin, end, [&](const auto& each) { return *each.second == grant.node; });
+  }
+
+ private:
+  std::unordered_multimap<std::string_view, const NodeId*> grants_;
+};
+
+std::string DescribeUnseen(const std::vector<UnseenGrants>& unseen) {
+  std::string text;
+  for (const UnseenGrants& part : unseen) absl::StrAppend(&text, text.empty() ? "" : ", ", part.why);
+  return text;
 }
 
 absl::StatusOr<std::vector<LandedWrite>> PollHeartbeats(FenceControl& array) {
@@ -61,10 +85,10 @@ absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array, const Execu
   ASSIGN_OR_RETURN(auto grants, array.grants().ListGrants({.volume = {}, .node = {}, .holders_only = true}));
   ASSIGN_OR_RETURN(const auto wanted, IfImplemented(array.grants().ListWantedVolumes()));
   view.signs_asked = NowOn(executor);
-  ASSIGN_OR_RETURN(const auto sessions, IfImplemented(array.grants().ListSessions()));
+  ASSIGN_OR_RETURN(const SeenSessions seen, IfImplemented(array.grants().ListSeenSessions()));
   ASSIGN_OR_RETURN(view.landed, PollHeartbeats(array.fences()));
   std::unordered_multimap<std::string_view, const GrantSession*> of_volume;
-  for (const GrantSession& session : sessions) of_volume.emplace(session.volume.value(), &session);
+  for (const GrantSession& session : seen.sessions) of_volume.emplace(session.volume.value(), &session);
   // Completed commands of all sessions of the grant's node. A count that rises between two polls proves that
   // the node lives (the evidence channel "storage").
   const auto commands = [&](const Grant& grant) {
@@ -79,12 +103,16 @@ absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array, const Execu
                            .generation = fence.generation,
                            .volumes = {fence.volumes.begin(), fence.volumes.end()},
                            .manual = fence.fenced_by.starts_with(kOperator)});
+  const UnseenSet unseen(seen.unseen);
+  view.unseen = DescribeUnseen(seen.unseen);
   view.holdings.reserve(grants.size());
   poll.kinds.reserve(grants.size());
   poll.limits = LimitsOfGrants(grants);
   for (Grant& grant : grants) {
     const uint64_t completed = commands(grant);
-    view.holdings.push_back({std::move(grant.volume), std::move(grant.node), completed, grant.generation});
+    const bool counted = !unseen.Contains(grant);
+    view.holdings.push_back(
+        {std::move(grant.volume), std::move(grant.node), completed, grant.generation, counted});
     poll.kinds.push_back({grant.access, grant.generation});
   }
   const std::unordered_set<VolumeId> waited_for(wanted.begin(), wanted.end());

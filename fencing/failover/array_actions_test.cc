@@ -88,6 +88,24 @@ TEST_CASE("an array that lacks a call which only adds evidence is polled all the
   CHECK(absl::IsUnimplemented(PollArray(ArrayId("a1"), array).status()));
 }
 
+TEST_CASE("a poll tells which grants' commands nobody could count, and why") {
+  FakeArray array;
+  VolumeSpec spec;
+  std::vector<VolumeId> volumes;
+  for (const char* name : {"seen", "hidden"}) {
+    spec.name = name;
+    volumes.push_back(array.CreateVolume(spec)->id);
+    REQUIRE(array.AcquireGrant({.volume = volumes.back(), .node = kNode}, absl::ZeroDuration()).ok());
+  }
+  CHECK(PollArray(ArrayId("a1"), array)->view.unseen.empty());
+  array.HideSessions(volumes[1], true);
+  const auto poll = PollArray(ArrayId("a1"), array);
+  REQUIRE(poll.status() == absl::OkStatus());
+  CHECK(poll->view.unseen == "its tgtd 1 does not answer");
+  REQUIRE(poll->view.holdings.size() == 2);
+  for (const Holding& holding : poll->view.holdings) CHECK(holding.counted == (holding.volume == volumes[0]));
+}
+
 TEST_CASE("a poll tells whose a fence is: a person's, or a leader's") {
   FakeArray real;
   const Term term = *real.BeginTerm("controller-1");

@@ -98,6 +98,11 @@ void ReportWhatIsNotDone(const State& state, Metrics& metrics) {
       "Configured arrays that this replica cannot look at, or that give a leader no term; if it leads, "
       "nothing on them is moved",
       static_cast<double>(state.UnseenArrays().size() + state.TermlessArrays().size()));
+  metrics.SetGauge(
+      "lunkeeper_failover_unseen_grants",
+      "Grants of which this replica does not see whether they are used, as a part of their array "
+      "does not answer",
+      static_cast<double>(state.evidence.CountUnseenGrants()));
   metrics.SetGauge("lunkeeper_failover_paused",
                    "Whether nothing is begun on evidence, as failover is paused or a dry run",
                    state.settings.paused || state.settings.dry_run);

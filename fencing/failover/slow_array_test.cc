@@ -1,4 +1,4 @@
-// Failover as a whole with an array whose lists take seconds.
+// Failover as a whole with an array whose lists take seconds, or of which a part does not answer.
 #include <catch2/catch.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -36,6 +36,28 @@ TEST_CASE("a node that only a slow array hears is held, and fenced when that hea
   world.HeartbeatOnArray("n1", false);
   REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
   CHECK(world.CountRecords() == 1);
+}
+
+// There is nobody to probe here, so that the row of 10 s decides.
+TEST_CASE("while a part of an array does not answer, nodes that have nothing there are failed over") {
+  SlowWorld world(std::chrono::milliseconds(0));
+  world.AddPod("db-0", "n1");
+  const VolumeId hidden = world.AddPod("db-1", "n3");
+  world.array->HideSessions(hidden, true);
+  Settings settings;
+  settings.budget_percent = 100;
+  Failover& failover = world.Start("replica-1", settings);
+  REQUIRE(Comes([&] { return world.slow->looks() >= 2; }));
+  for (const char* name : {"n1", "n3"}) {
+    world.PowerOff(name);
+    world.HeartbeatOnArray(name, false);
+  }
+  REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
+  REQUIRE(Comes([&] { return Says(failover, "node n3", "a part of an array cannot say"); }));
+  REQUIRE(Comes([&] { return world.IsOnLease("of array fake the leader sees only a part"); }));
+  CHECK_FALSE(world.IsFenced("n3"));
+  world.array->HideSessions(hidden, false);
+  CHECK(Comes([&] { return world.Runs("db-1", "n2"); }));
 }
 
 }  // namespace lunkeeper::fencing

@@ -12,6 +12,7 @@ namespace lunkeeper::fencing::sim {
 namespace {
 
 constexpr Span kAcquireWaits = 30_s;
+constexpr Span kHangsOn = 100_ms;  // until a command looks again whether its tgtd goes on
 
 }  // namespace
 
@@ -35,7 +36,9 @@ bool ArrayModel::TryGrant(const Waiter& waiter) {
     return false;
   }
   world_.checker->Granting(id_, waiter.node, waiter.volume, Drained(waiter.volume));
-  stored_.grants[waiter.volume] = {waiter.node, ++stored_.last, false};
+  ++stored_.last;
+  if (IsUnseen(stored_.last)) ++stored_.last;  // new ones go to a tgtd that answers
+  stored_.grants[waiter.volume] = {waiter.node, stored_.last, false};
   commands_.erase(waiter.volume);  // they count from the grant on: others' are no sign of this node
   waiter.reply(stored_.grants[waiter.volume].generation);
   return true;
@@ -53,8 +56,14 @@ bool ArrayModel::Drained(const VolumeId& volume) const {
   });
 }
 
+// At a tgtd that does not answer nothing is closed yet.
 void ArrayModel::CloseGrant(const VolumeId& volume) {
-  stored_.grants.at(volume).closing = true;
+  auto& grant = stored_.grants.at(volume);
+  grant.closing = true;
+  if (!IsUnseen(grant.generation)) CloseSessions(volume);
+}
+
+void ArrayModel::CloseSessions(const VolumeId& volume) {
   for (auto& [number, session] : sessions_)
     if (session.volume == volume) session.open = false;
 }
@@ -136,8 +145,10 @@ void ArrayModel::Unfence(Term term, const NodeId& node, Generation generation,
 
 // Whatever waits for commands to be over goes on as far as it can.
 void ArrayModel::Settle() {
-  std::erase_if(stored_.grants,
-                [&](const auto& entry) { return entry.second.closing && Drained(entry.first); });
+  std::erase_if(stored_.grants, [&](const auto& entry) {
+    const auto& grant = entry.second;
+    return grant.closing && !IsUnseen(grant.generation) && Drained(entry.first);
+  });
   std::erase_if(sessions_,
                 [](const auto& entry) { return !entry.second.open && entry.second.in_flight == 0; });
   auto drains = std::exchange(drains_, {});
@@ -153,7 +164,9 @@ ArrayView ArrayModel::View() const {
   for (const auto& [volume, grant] : stored_.grants) {
     const auto commands = commands_.find(volume);
     const uint64_t completed = commands == commands_.end() ? 0 : commands->second;
-    view.holdings.push_back({volume, grant.node, completed, grant.generation});
+    const bool counted = !IsUnseen(grant.generation);
+    view.holdings.push_back({volume, grant.node, counted ? completed : 0, grant.generation, counted});
+    if (!counted) view.unseen = "its second tgtd does not answer";
   }
   for (const auto& [node, fence] : stored_.fences) view.fences.push_back(fence);
   for (const auto& [node, write] : landed_)
@@ -199,8 +212,10 @@ void ArrayModel::UnfenceAsOperator(const NodeName& machine) {
 void ArrayModel::Login(const NodeId& node, const VolumeId& volume, Generation generation,
                        std::function<void(uint64_t)> reply) {
   if (!serves()) return;
+  if (Hangs(generation)) return;
   const auto found = stored_.grants.find(volume);
-  const bool allowed = found != stored_.grants.end() && !found->second.closing &&
+  const bool allowed = found != stored_.grants.end() &&
+                       (!found->second.closing || IsUnseen(found->second.generation)) &&
                        (found->second.generation == generation || world_.Has(Mutant::kTargetReused));
   if (!allowed) return reply(0);
   // One target per grant: a login, and its reset, reaches the sessions of this grant alone.
@@ -236,6 +251,10 @@ void ArrayModel::Submit(uint64_t number, const Write& write, std::function<void(
 
 void ArrayModel::Land(uint64_t number, const Write& write, const std::function<void()>& acknowledge) {
   auto& session = sessions_.at(number);
+  if (Hangs(session.generation))
+    return world_.After(kHangsOn, [this, number, write, life = life_, acknowledge] {
+      if (life == life_) Land(number, write, acknowledge);
+    });
   auto& block = stored_.blocks[session.volume][write.block];
   world_.checker->Landing(id_, session.node, session.volume, session.generation, write, block);
   block = write.sequence;
@@ -274,6 +293,14 @@ void ArrayModel::Start(bool sessions_survive) {
   for (auto& [node, fence] : stored_.fences) CloseFencedGrants(fence);
   up_ = true;
   Settle();
+}
+
+// What was to be closed meanwhile is closed now.
+void ArrayModel::set_second(SecondTgtd now) {
+  second_ = now;
+  for (const auto& [volume, grant] : stored_.grants)
+    if (grant.closing && !IsUnseen(grant.generation)) CloseSessions(volume);
+  if (serves()) Settle();
 }
 
 void ArrayModel::RestoreCopy() {

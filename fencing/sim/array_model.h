@@ -25,6 +25,10 @@ struct FenceAnswer {
   ArrayFence fence;
 };
 
+// The second of an array's two tgtds, which has every other grant. The first one has the rest, and the
+// heartbeats. Deaf: it serves its nodes, and the agent cannot ask it for anything.
+enum class SecondTgtd { kAnswers, kHangs, kDeaf };
+
 class ArrayModel {
  public:
   ArrayModel(World& world, ArrayId id);
@@ -66,6 +70,7 @@ class ArrayModel {
   // Faults.
   void Stop() { up_ = false; }
   void Start(bool sessions_survive);
+  void set_second(SecondTgtd now);
   void set_slow(Span most) { slow_ = most; }
   void set_looks(Span least, Span most) { look_ = {least, most}; }
   // For good, whatever faults come and go.
@@ -107,6 +112,12 @@ class ArrayModel {
     std::function<void()> reply;
   };
 
+  // Its tgtd does not answer the agent.
+  bool IsUnseen(Generation generation) const {
+    return second_ != SecondTgtd::kAnswers && generation % 2 == 1;
+  }
+  bool Hangs(Generation generation) const { return second_ == SecondTgtd::kHangs && generation % 2 == 1; }
+  void CloseSessions(const VolumeId& volume);
   bool Drained(const VolumeId& volume) const;
   void CloseGrant(const VolumeId& volume);
   void CloseFencedGrants(ArrayFence& fence);
@@ -119,6 +130,7 @@ class ArrayModel {
   const ArrayId id_;
   const Endpoint endpoint_, portal_;
   bool up_ = true, restored_ = false;
+  SecondTgtd second_ = SecondTgtd::kAnswers;
   Span slow_ = 3_ms;
   std::pair<Span, Span> look_, steady_look_;  // at least, at most
   Stored stored_, copy_;

@@ -24,7 +24,8 @@ const std::vector<std::string>& Faults::Names() {
       "broken-watches", "api-errors",    "api-down",           "etcd-restore",
       "recreate-node",  "delete-node",   "fence-by-hand",      "out-of-service",
       "force-delete",   "cut-portal",    "cut-portal-for-all", "fence-at-array",
-      "cut-leader",     "wrong-votes",   "slow-looks"};
+      "cut-leader",     "wrong-votes",   "slow-looks",         "tgtd-hangs",
+      "tgtd-deaf"};
   return kNames;
 }
 
@@ -210,6 +211,10 @@ Faults::Mend Faults::StrikeArray(const std::string& name) {
   if (name == "slow-array") {
     array.set_slow(world_.random().Between(100_ms, 1800_ms));
     return [&array] { array.set_slow(3_ms); };
+  }
+  if (name == "tgtd-hangs" || name == "tgtd-deaf") {
+    array.set_second(name == "tgtd-deaf" ? SecondTgtd::kDeaf : SecondTgtd::kHangs);
+    return [&array] { array.set_second(SecondTgtd::kAnswers); };
   }
   if (name == "slow-looks") {
     array.set_looks(Span(), world_.random().Between(300_ms, 7_s));

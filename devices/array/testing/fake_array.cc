@@ -306,14 +306,18 @@ absl::StatusOr<FenceRecord> FakeArray::FenceNode(Term term, const FenceRequest& 
       wanted.volumes.push_back(id);
   FenceRecord fence = fences_.RecordFence(wanted, ++generation_);
   changed_.SignalAll();
+  absl::Status held;
   for (auto& [id, entry] : volumes_) {
     const bool named = std::count(wanted.volumes.begin(), wanted.volumes.end(), id) > 0;
     if (!named || !std::any_of(entry.grants.begin(), entry.grants.end(), is_fenced)) continue;
-    if (hold_drains_)
-      return absl::DeadlineExceededError(
-          absl::StrCat(id.value(), ": commands have not ended: repeat the call"));
-    std::erase_if(entry.grants, is_fenced);
+    if (hold_drains_ || hidden_.contains(id)) {
+      held =
+          absl::DeadlineExceededError(absl::StrCat(id.value(), ": commands have not ended: repeat the call"));
+    } else {
+      std::erase_if(entry.grants, is_fenced);
+    }
   }
+  RETURN_IF_ERROR(held);
   return fence;
 }
 

@@ -42,7 +42,8 @@ class FakeArray final : public Array,
   // While true, commands of ended sessions never end: Release and Fence answer DEADLINE_EXCEEDED, and the
   // grant stays.
   void HoldDrains(bool hold);
-  // Nobody can say whether the volume's grants are used, as when one of several tgtds does not answer.
+  // Nobody can say whether the volume's grants are used, and no fence of them ends, as when one of several
+  // tgtds does not answer.
   void HideSessions(const VolumeId& volume, bool hide);
   // How many calls to Acquire wait now.
   size_t Waiting();

@@ -182,7 +182,7 @@ TEST_CASE_METHOD(
     CHECK(used[each].session->Write(1, 'y'));
     CHECK(CountWrites(used[each].volume) > before);
   }
-  // Who asks for all of them does not get a part.
+  // A call for all of them does not get a part.
   CHECK(absl::IsUnavailable(view->grants().ListSessions().status()));
   ::kill(Tgtd(number), SIGCONT);
   CHECK(Eventually([&] { return view->grants().ListSeenSessions()->unseen.empty(); }, absl::Minutes(1)));

@@ -310,6 +310,7 @@ void ScriptedWorld::HaveFence(ArrayModel& array, const std::string& name, std::i
   const auto there = array.fences.find(id);
   const Generation generation = there == array.fences.end() ? ++array.last : there->second.generation;
   array.fences[id] = {.node = id, .generation = generation, .volumes = volumes, .manual = manual};
+  After(1_s, [&array] { EndFencedGrants(array); });
 }
 
 void ScriptedWorld::MakeFence(const std::string& what, const std::string& how) {
@@ -331,6 +332,8 @@ void ScriptedWorld::HappenToArray(const ArrayId& id, std::istringstream& words) 
   if (what == "down") array.landed.clear();  // its agent ends
   if (what == "slow" || what == "quick") array.takes.clear();
   for (std::string time; what == "slow" && words >> time;) array.takes.push_back(ReadSpan(time));
+  if (what == "shows") array.hidden.clear(), EndFencedGrants(array);
+  for (std::string volume; what == "hides" && words >> volume;) array.hidden.insert(VolumeId(volume));
   if (what == "removed") array.removed = true, Feed(ArrayGone{id});
   if (what == "forgets") array.fences.erase(FindFenced(NextWord(words)));
   if (what == "has-fence") HaveFence(array, NextWord(words), words);

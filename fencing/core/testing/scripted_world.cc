@@ -1,5 +1,6 @@
 #include "fencing/core/testing/scripted_world.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -85,7 +86,10 @@ ArrayView ScriptedWorld::ViewOf(const ArrayId& id, Instant asked) const {
   for (const auto& [volume, node] : array.holders) {
     const auto& machine = machines_.at(NameOf(node));
     view.holdings.push_back({volume, node, machine.id == node ? machine.commands : 1});
+    if (array.hidden.contains(volume))
+      view.holdings.back().commands = 0, view.holdings.back().counted = false;
   }
+  if (!array.hidden.empty()) view.unseen = "its tgtd 1 does not answer";
   for (const auto& [node, fence] : array.fences) view.fences.push_back(fence);
   for (const auto& [node, write] : array.landed)
     view.landed.push_back({node, write.first, now_ - write.second});
@@ -156,7 +160,7 @@ void ScriptedWorld::Do(const Action& action) {
         std::visit(
             [&](const auto& call) {
               using Call = std::decay_t<decltype(call)>;
-              if constexpr (std::is_same_v<Call, PutNodeFence>) {
+              if constexpr (std::is_same_v<Call, PutNodeFence> || std::is_same_v<Call, FenceNode>) {
                 done = Effect(call, outcome);
               } else if constexpr (std::is_same_v<Call, WriteLease>) {
                 lease_ = {call.release ? "" : "us", NextVersion(), {}};
@@ -242,7 +246,15 @@ Done ScriptedWorld::Effect(const RemoveNodeFence& call) {
   return {};
 }
 
-Done ScriptedWorld::Effect(const FenceNode& call) {
+void ScriptedWorld::EndFencedGrants(ArrayModel& array) {
+  for (const auto& [node, fence] : array.fences)
+    std::erase_if(array.holders, [&](const auto& holder) {
+      return fence.volumes.contains(holder.first) && IsIdFor(fence.node, holder.second) &&
+             !array.hidden.contains(holder.first);
+    });
+}
+
+Done ScriptedWorld::Effect(const FenceNode& call, Outcome& outcome) {
   auto& array = arrays_.at(call.array);
   auto& fence = array.fences[call.node];
   if (fence.generation == 0) fence = {call.node, ++array.last, {}};
@@ -250,10 +262,14 @@ Done ScriptedWorld::Effect(const FenceNode& call) {
   fence.volumes.insert(call.volumes.begin(), call.volumes.end());
   std::erase_if(array.holders, [&](const auto& holder) {
     const bool ends = IsMachineId(call.node) || call.volumes.contains(holder.first);
-    return ends && IsIdFor(call.node, holder.second);
+    return ends && IsIdFor(call.node, holder.second) && !array.hidden.contains(holder.first);
+  });
+  const bool over = std::none_of(array.holders.begin(), array.holders.end(), [&](const auto& holder) {
+    return call.volumes.contains(holder.first) && IsIdFor(call.node, holder.second);
   });
   Done done;
-  done.fence = fence;
+  if (!over) outcome = Outcome::kFailed;
+  if (over) done.fence = fence;
   return done;
 }
 

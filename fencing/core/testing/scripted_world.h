@@ -38,6 +38,7 @@ class ScriptedWorld {
     Term term = 0;
     std::map<NodeId, ArrayFence> fences;
     std::map<VolumeId, NodeId> holders;
+    VolumeSet hidden;  // at a tgtd that hangs: their commands are not counted, and no fence ends there
   };
 
   void Line(const std::string& line);
@@ -70,7 +71,7 @@ class ScriptedWorld {
   Done Effect(const ReadKubelet& call);
   Done Effect(const AskReplicas& call);
   Done Effect(const RemoveNodeFence& call);
-  Done Effect(const FenceNode& call);
+  Done Effect(const FenceNode& call, Outcome& outcome);
   Done Effect(const UnfenceNode& call);
   Done Effect(const SetTaint& call);
   Done Effect(const ChargeVolume& call);
@@ -83,6 +84,8 @@ class ScriptedWorld {
   void MakeFence(const std::string& what, const std::string& how);
   // "n1" is the node that this machine is now; "n1.i" is the first one, and "n1.all" is the machine.
   NodeId FindFenced(const std::string& name);
+  // As an array does by itself, of what a fence has begun.
+  static void EndFencedGrants(ArrayModel& array);
   void HaveFence(ArrayModel& array, const std::string& name, std::istringstream& words);
   Version NextVersion() { return Version("v" + std::to_string(++version_)); }
 

@@ -37,6 +37,7 @@ class SlowArray final : public Array, public GrantStore, public FenceControl {
     return real_.grants().ListGrants(filter);
   }
   absl::StatusOr<std::vector<GrantSession>> ListSessions() override { return real_.grants().ListSessions(); }
+  absl::StatusOr<SeenSessions> ListSeenSessions() override { return real_.grants().ListSeenSessions(); }
   absl::StatusOr<std::vector<VolumeId>> ListWantedVolumes() override {
     return real_.grants().ListWantedVolumes();
   }
