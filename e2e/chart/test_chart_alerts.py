@@ -111,6 +111,7 @@ def of_pod(pod):
     return (*IN_LUNKEEPER, ("pod", pod))
 
 
+CACHE_LOST = "A device failed for good, and node-3 could not write back what a volume had cached"
 FAULTS = {
     "a certificate ends in ten days": Fault(
         "LunkeeperCertificateEnds",
@@ -212,12 +213,12 @@ FAULTS = {
     "a device failed with data in the cache": Fault(
         "LunkeeperWritesLost",
         {call("node-3", "csi.v1.Node/NodeUnstageVolume", "DATA_LOSS"): f"_x100 1x{ALWAYS - 101}"},
-        {of_pod("node-3"): "A device failed for good, and node-3 could not write back what a volume had cached"},
+        {of_pod("node-3"): CACHE_LOST},
     ),
     "such a device for the second time": Fault(
         "LunkeeperWritesLost",
         {call("node-3", "csi.v1.Node/NodeUnstageVolume", "DATA_LOSS"): f"1x400 2x{ALWAYS - 401}"},
-        {of_pod("node-3"): "A device failed for good, and node-3 could not write back what a volume had cached"},
+        {of_pod("node-3"): CACHE_LOST},
         at="2h",
     ),
     "kubelet does not take a plugin": Fault(

@@ -246,11 +246,8 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
   }
   grpc::Status Sessions(ServerContext* context, const v1::SessionsRequest* request,
                         v1::SessionsResponse* response) override {
-    return AnswerRead(context, request, [&](Array& array) {
-      if (!request->unseen_is_unknown())
-        return FillMessages(array.grants().ListSessions(), response->mutable_sessions());
-      return FillMessage(array.grants().ListSeenSessions(), response);
-    });
+    return AnswerRead(context, request,
+                      [&](Array& array) { return wire::AnswerSessions(array.grants(), *request, response); });
   }
   grpc::Status Wanted(ServerContext* context, const v1::WantedRequest* request,
                       v1::WantedResponse* response) override {

@@ -1,5 +1,6 @@
 #include "devices/array/remote/session_messages.h"
 
+#include "base/status_macros.h"
 #include "devices/array/remote/wire.h"
 
 namespace lunkeeper::wire {
@@ -17,6 +18,18 @@ v1::SessionsResponse ToMessage(const SeenSessions& seen) {
     }
   }
   return out;
+}
+
+absl::Status AnswerSessions(GrantStore& grants, const v1::SessionsRequest& request,
+                            v1::SessionsResponse* response) {
+  SeenSessions seen;
+  if (request.unseen_is_unknown()) {
+    ASSIGN_OR_RETURN(seen, grants.ListSeenSessions());
+  } else {
+    ASSIGN_OR_RETURN(seen.sessions, grants.ListSessions());
+  }
+  *response = ToMessage(seen);
+  return absl::OkStatus();
 }
 
 SeenSessions FromMessage(const v1::SessionsResponse& response) {
