@@ -231,6 +231,7 @@ void IscsiLun::OnTaskDone(Task& task) {
   if (task.owner == nullptr) return OnReply(task);
   silence_limit_.OnProgress();
   requests_.OnCommandDone(static_cast<LunRequest*>(task.owner), task, now_);
+  if (requests_.doubts_target()) session_.BreakOff("an error of the medium: another portal is asked");
 }
 
 // The next question is asked by StartDueWork, not from here: the task is free only when its handler has
@@ -327,7 +328,7 @@ void IscsiLun::GiveUpConnection(const char* why) {
   const bool talked = phase_ >= Phase::kResetting && phase_ <= Phase::kReady;
   const bool silent = talked && (silence_.IsDead(now_) || requests_.IsOverdue(now_));
   if (silent) silence_limit_.OnMove();
-  connection_.Close(silent || phase_ != Phase::kReady || requests_.HasLostOldest());
+  connection_.Close(silent || phase_ != Phase::kReady || requests_.WantsOtherPortal());
   state_->stalled = false;
   if (phase_ == Phase::kClosing) return EndLun(LunHealth::kClosed, LunFailure::kNone, "");
   if (phase_ == Phase::kReady) give_up_ = now_ + options_.replacement_timeout;

@@ -17,8 +17,13 @@
 // in again (after 100 ms, backing off to 1 s; at the target's next portal where a login fails or the
 // connection fell silent), has the target confirm by a LUN reset that the old commands are over, and only
 // then sends again, in the order of submission, what was not answered. A request that has ended eight
-// sessions is answered with EIO. It
-// fails **for good**, with every request answered by EIO at once, when
+// sessions is answered with EIO.
+//
+// Of several portals, one may be a gateway's that was shut out of the storage and does not know it yet: all
+// that is asked of it fails. So an error of the medium ends the connection, and what failed is sent again
+// through the next portal, until it has failed for `doubt_timeout`.
+//
+// It fails **for good**, with every request answered by EIO at once, when
 //   - the target refuses the login (bad secret, target gone: what a fenced or released grant looks like), at
 //     each of its portals since the last login that worked: one alone may be somebody else's by now,
 //   - it could not be logged in for `replacement_timeout` (a target that still carries out the old commands
@@ -61,13 +66,14 @@ struct LunRequest {
   struct {
     LunRequest* prev = nullptr;
     LunRequest* next = nullptr;
-    uint64_t position = 0;                     // bytes of `length` that are done
-    uint64_t covers = 0;                       // kFlush: how many cached writes there were when it was sent
-    uint32_t span = 0;                         // bytes of the command in flight
-    uint32_t retries = 0;                      // how often the LUN would not carry it out
-    uint32_t losses = 0;                       // sessions that ended while it was the oldest in flight
-    bool in_flight = false;                    // else it waits to be sent
-    std::chrono::steady_clock::time_point at;  // when it was sent, or is to be
+    uint64_t position = 0;  // bytes of `length` that are done
+    uint64_t covers = 0;    // kFlush: how many cached writes there were when it was sent
+    uint32_t span = 0;      // bytes of the command in flight
+    uint32_t retries = 0;   // how often the LUN would not carry it out
+    uint32_t losses = 0;    // sessions that ended while it was the oldest in flight
+    std::chrono::steady_clock::time_point doubted_since = {};  // its first error that was not believed
+    bool in_flight = false;                                    // else it waits to be sent
+    std::chrono::steady_clock::time_point at;                  // when it was sent, or is to be
     std::chrono::steady_clock::time_point submitted;
   } internal;
 };
@@ -87,6 +93,9 @@ struct LunOptions {
   // Where the target has another portal, a silent one is left after this, and so is one to which no
   // connection can be made. A false alarm costs a reconnect, so it allows for two lost packets.
   std::chrono::milliseconds path_timeout = std::chrono::seconds(2);
+  // With several portals, for how long an error of the medium is not believed: longer than a gateway takes to
+  // take another one's place.
+  std::chrono::milliseconds doubt_timeout = std::chrono::seconds(20);
   // The same for kDiscard and kWriteZeroes, whose work grows with their length.
   std::chrono::milliseconds bulk_command_timeout = std::chrono::minutes(5);
   uint32_t queue_depth = 64;  // commands in flight at most; further requests wait

@@ -65,6 +65,52 @@ TEST_CASE("a portal that ends each session is left for the other one") {
   REQUIRE(other.At(0) == 'x');
 }
 
+// As of a gateway that was shut out of the storage while it was frozen.
+TEST_CASE("an error of the medium at one portal is nobody's while another one carries the command out") {
+  FakeTarget other;
+  LunRig rig([&](LunOptions& options) { options.connection.other_portals = {other.portal()}; });
+  const uint8_t key = GENERATE(3, 4);
+  rig.Start();
+  rig.target.Change([key](auto& traits) {
+    traits.script = [key](const FakeCommand& command) {
+      return command.operation == kWrite || command.operation == kRead ? iscsi::Sense(key, 0x11) : Reaction{};
+    };
+  });
+  std::vector<TestRequest> requests;
+  for (uint64_t i = 0; i < 20; ++i) requests.emplace_back(LunOp::kWrite, i * 512, 512, 'x');
+  for (TestRequest& request : requests) rig.lun->Submit(&request);
+  for (TestRequest& request : requests) {
+    REQUIRE(rig.Answered(request, seconds(60)));
+    REQUIRE(request.error == 0);
+  }
+  REQUIRE(other.At(19 * 512) == 'x');
+  REQUIRE(rig.state.errors == 0);
+}
+
+TEST_CASE("an error of the medium that lasts at every portal is passed on, and the next one at once") {
+  FakeTarget other;
+  LunRig rig([&](LunOptions& options) {
+    options.connection.other_portals = {other.portal()};
+    options.doubt_timeout = seconds(1);
+  });
+  rig.Start();
+  for (FakeTarget* target : {&rig.target, &other})
+    target->Change([](auto& traits) {
+      traits.script = [](const FakeCommand& command) {
+        return command.operation == kRead ? iscsi::Sense(3, 0x11) : Reaction{};
+      };
+    });
+  TestRequest first(LunOp::kRead), second(LunOp::kRead, 512);
+  rig.lun->Submit(&first);
+  REQUIRE(rig.Answered(first, seconds(60)));
+  REQUIRE(first.error == EIO);
+  REQUIRE(rig.Becomes(LunHealth::kHealthy, seconds(60)));
+  const uint64_t logins = rig.state.logins;
+  REQUIRE(rig.Do(second) == EIO);
+  REQUIRE(rig.state.logins == logins);
+  REQUIRE(rig.Write(0, 'x') == 0);
+}
+
 TEST_CASE("a target that is slow at both portals is left less and less often") {
   iscsi::SilenceLimit silence_limit(seconds(2), seconds(10));
   for (const int limit : {2, 4, 8, 10, 10}) {

@@ -29,6 +29,9 @@ constexpr uint32_t kRetriesAtOnce = 100;
 constexpr uint32_t kLossesUntilAlone = 3;
 constexpr uint32_t kMostLosses = 8;
 
+// For so long after an error that lasted, others are believed at once: a bad medium has more than one.
+constexpr auto kBelief = seconds(60);
+
 bool Modifies(LunOp op) { return op == LunOp::kWrite || op == LunOp::kDiscard || op == LunOp::kWriteZeroes; }
 
 // A flush has no length that counts, and reading the capacity none at all.
@@ -139,7 +142,19 @@ void RequestQueue::OnCommandDone(LunRequest* request, const Task& task, Clock::t
       // Some targets announce WRITE SAME and refuse it: the kernel then writes zeroes itself, for good.
       if (outcome.error == EOPNOTSUPP && request->op == LunOp::kWriteZeroes) state_->write_same = false;
       return FinishRequest(request, outcome.error, now);
+    case NextStep::kBroken:
+      return IsDoubted(*request, now) ? PostponeUntil(request, now) : FinishRequest(request, EIO, now);
   }
+}
+
+// With one portal the same target would say the same again.
+bool RequestQueue::IsDoubted(LunRequest& request, Clock::time_point now) {
+  if (options_.connection.other_portals.empty() || now < believed_until_) return false;
+  auto& since = request.internal.doubted_since;
+  if (since == Clock::time_point()) since = now;
+  doubts_target_ = now - since < options_.doubt_timeout;
+  if (!doubts_target_) believed_until_ = now + kBelief;
+  return doubts_target_;
 }
 
 void RequestQueue::OnPartDone(LunRequest* request, const Task& task, Clock::time_point now) {
@@ -148,6 +163,7 @@ void RequestQueue::OnPartDone(LunRequest* request, const Task& task, Clock::time
   if (request->op == LunOp::kFlush) return FinishRequest(request, 0, now);
   state.position += state.span;
   state.retries = 0;
+  state.doubted_since = {};
   if (state.position < request->length) return PostponeUntil(request, now);
   FinishRequest(request, 0, now);
 }
@@ -226,7 +242,8 @@ void RequestQueue::FinishAnswered() {
 
 // The order stays: active_ is in the order of submission, and goes before what was never started.
 bool RequestQueue::TakeBack() {
-  const bool given_up = CountLoss();
+  const bool given_up = !doubts_target_ && CountLoss();  // if it does, it is known which one ended it
+  doubts_target_ = false;
   for (LunRequest* at = active_.front(); at != nullptr; at = at->internal.next) {
     at->internal.in_flight = false;
     at->internal.position = 0;  // parts already done may have been lost with the storage host's cache
@@ -243,9 +260,9 @@ LunRequest* RequestQueue::OldestInFlight() const {
   return oldest;
 }
 
-bool RequestQueue::HasLostOldest() const {
+bool RequestQueue::WantsOtherPortal() const {
   const LunRequest* oldest = OldestInFlight();
-  return oldest != nullptr && oldest->internal.losses > 0;
+  return doubts_target_ || (oldest != nullptr && oldest->internal.losses > 0);
 }
 
 // A session has ended. Whether that was one too many for the oldest request in flight, which is then refused:

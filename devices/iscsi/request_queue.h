@@ -46,8 +46,11 @@ class RequestQueue {
   bool TakeBack();
   // Connections have ended again and again with the same request: requests are sent one by one.
   bool sends_one_by_one() const { return alone_left_ > 0; }
-  // A connection has ended before with the request that is the oldest in flight.
-  bool HasLostOldest() const;
+  // The portal is of no use: a connection has ended before with the request that is the oldest in flight, or
+  // doubts_target().
+  bool WantsOtherPortal() const;
+  // The target has reported an error that is not believed yet (lun.h): this connection is to be ended.
+  bool doubts_target() const { return doubts_target_; }
   // Refuses everything that is queued.
   void RefuseQueued(int error);
   // Calls `done` of requests that are answered.
@@ -70,6 +73,7 @@ class RequestQueue {
   int RefusalOf(const LunRequest& request) const;
   void StartCommand(LunRequest* request, Task* task, Clock::time_point now);
   void OnPartDone(LunRequest* request, const Task& task, Clock::time_point now);
+  bool IsDoubted(LunRequest& request, Clock::time_point now);
   LunRequest* OldestInFlight() const;
   bool CountLoss();
   int TakeCapacity(const Task& task);
@@ -90,6 +94,8 @@ class RequestQueue {
   Clock::time_point due_;    // the earliest time one of those is to be sent
   uint32_t alone_left_ = 0;  // so many requests are yet to be sent one by one
   bool hold_ = false;
+  bool doubts_target_ = false;
+  Clock::time_point believed_until_ = {};  // its errors are
   alignas(8) std::array<char, kMaxAnswer + 1> capacity_answer_;
 };
 

@@ -116,7 +116,7 @@ CommandOutcome EvaluateSense(const Task& task, LunOp op) {
       if (op != LunOp::kDiscard && op != LunOp::kWriteZeroes) return {NextStep::kFailed, EIO};
       return {NextStep::kFailed, task.asc == kInvalidOpcode || task.asc == kInvalidField ? EOPNOTSUPP : EIO};
     default:
-      return {NextStep::kFailed, EIO};
+      return {NextStep::kBroken, EIO};
   }
 }
 

@@ -44,6 +44,7 @@ enum class NextStep {
   kAgain,   // at once: the LUN only wanted to tell something, or lost the command
   kLater,   // it is busy or not ready
   kFailed,  // with an errno
+  kBroken,  // with EIO: the medium or the target failed
 };
 struct CommandOutcome {
   NextStep next;

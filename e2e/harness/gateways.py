@@ -1,0 +1,84 @@
+"""Two gateways of one array on Ceph, of a rig."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from harness.ceph import Ceph
+from harness.processes import kill_pid, listener_of
+from harness.rig import CLUSTER, LIST_PORTALS, TGT_SOCKETS, Rig, Server, free_control_port
+
+
+def options_of(ceph: Ceph) -> list[str]:
+    return [f"--store=rbd:{ceph.POOL}", f"--ceph-conf={ceph.conf}"]
+
+
+class Gateway(Server):
+    """A second gateway of a rig's array, which stands by as systemd has it: it is started until it serves."""
+
+    def __init__(self, rig: Rig, options: list[str], portal: str) -> None:
+        self.portal = portal
+        self.control_port = free_control_port()
+        self.tgt_socket = TGT_SOCKETS / f"socket.{self.control_port}"
+        pool = rig.folder / "second-pool"
+        pool.mkdir()
+        super().__init__(
+            rig,
+            "second",
+            "controller",
+            [
+                f"--cluster={CLUSTER}",
+                f"--array-name={rig.array_name}",
+                f"--pool={pool}",
+                f"--portal={portal}",
+                f"--tgt-control-port={self.control_port}",
+                f"--state-dir={rig.folder}/second-state",
+                *options,
+            ],
+        )
+
+    def serves(self) -> bool:
+        return serves(self)
+
+
+def serves(gateway: Server) -> bool:
+    """Whether it does; one that has ended is started again, as by systemd."""
+    if not gateway.running():
+        gateway.start()
+    return gateway.ready()
+
+
+class Machine:
+    """A gateway's agent and tgtd, which fail together."""
+
+    def __init__(self, agent: Server, tgt_socket: Path) -> None:
+        self.agent, self.tgt_socket = agent, tgt_socket
+
+    def tgtd(self) -> int | None:
+        return listener_of(self.tgt_socket, question=LIST_PORTALS)
+
+    def die(self) -> None:
+        """What runs of it."""
+        tgtd = self.tgtd()
+        self.agent.kill()
+        if tgtd is not None:
+            kill_pid(tgtd)
+
+    def freeze(self) -> list[int]:
+        """Stops both where they are; answers them, to be thawed."""
+        tgtd = self.tgtd()
+        assert tgtd
+        pids = [self.agent.pid, tgtd]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        return pids
+
+    @staticmethod
+    def thaw(pids: list[int]) -> None:
+        for pid in reversed(pids):
+            os.kill(pid, signal.SIGCONT)
+
+    def is_gone(self) -> bool:
+        return not self.agent.running() and self.tgtd() is None
