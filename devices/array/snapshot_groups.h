@@ -31,7 +31,8 @@ class SnapshotGroups {
   // whichever volume and node, is in the group only if that other one is. The volumes' I/O stands for a
   // second at most. All of the snapshots are made, or none. Idempotent by name.
   // INVALID_ARGUMENT: no source, one named twice, or too many. ALREADY_EXISTS: the name is taken by a group
-  // of other volumes. FAILED_PRECONDITION: the pool cannot reflink, or the volumes are on several arrays.
+  // of other volumes. FAILED_PRECONDITION: the pool cannot reflink, the volumes are on several arrays,
+  // or one is in too many pieces.
   // ABORTED: one of them is being grown, deleted or copied. UNAVAILABLE: the disk was too busy for it.
   virtual absl::StatusOr<SnapshotGroup> CreateGroup(const std::string& name,
                                                     const std::vector<VolumeId>& sources) = 0;

@@ -123,18 +123,20 @@ bool PoolClones::HasCaughtUp() const { return last_round_ <= kShortRound; }
 // To find what has changed, all places of a source are read, which are as many as its clone's.
 bool PoolClones::CanCatchUp(std::chrono::steady_clock::duration most) const { return last_reading_ <= most; }
 
-absl::Status PoolClones::CheckLastRound(std::chrono::steady_clock::duration most) const {
+absl::Status PoolClones::CheckLastRound(std::chrono::steady_clock::duration most, size_t many_pieces) const {
   if (last_round_ <= most) return absl::OkStatus();
+  const std::string why = absl::StrCat("pool: finding what has changed of the group's volumes takes ",
+                                       absl::FormatDuration(absl::FromChrono(last_round_)),
+                                       ", and they must not stand still for more than ",
+                                       absl::FormatDuration(absl::FromChrono(most)), "; nothing was made: ");
   const File& worst =
       *std::ranges::max_element(files_, {}, [](const File& file) { return file.shared.size(); });
-  return absl::UnavailableError(absl::StrCat(
-      "pool: finding what has changed of the group's volumes takes ",
-      absl::FormatDuration(absl::FromChrono(last_round_)), ", and they must not stand still for more than ",
-      absl::FormatDuration(absl::FromChrono(most)), "; nothing was made. ", worst.clone.from, " is in ",
-      worst.shared.size(),
-      " pieces: if that is more than some 100000, copy what is in it to a new volume; if not, the pool's "
-      "disk "
-      "is busy: try again when less is written to it"));
+  // Such a file stays as it is, and to repeat the call is in vain. A disk is not busy for ever.
+  if (worst.shared.size() > many_pieces)
+    return absl::FailedPreconditionError(absl::StrCat(why, worst.clone.from, " is in ", worst.shared.size(),
+                                                      " pieces; copy what is in it to a new volume"));
+  return absl::UnavailableError(
+      absl::StrCat(why, "the pool's disk is busy; try again when less is written to it"));
 }
 
 absl::Status PoolClones::ShareOne(File& file) {
