@@ -220,6 +220,7 @@ std::vector<absl::StatusOr<std::vector<TgtStatistics>>> TgtServers::ReadStatisti
       }
     });
   each[0] = servers_[0]->client.ReadStatistics();
+  threads.clear();  // waits for them, before what they write to is moved
   return each;
 }
 
