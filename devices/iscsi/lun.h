@@ -21,7 +21,8 @@
 //
 // Of several portals, one may be a gateway's that was shut out of the storage and does not know it yet: all
 // that is asked of it fails. So an error of the medium ends the connection, and what failed is sent again
-// through the next portal, until it has failed for `doubt_timeout`.
+// through the next portal, until it has failed for `doubt_timeout`. This is for arrays that cache nothing
+// (cache_ids.h): elsewhere an error may be of earlier writes, and is told once.
 //
 // It fails **for good**, with every request answered by EIO at once, when
 //   - the target refuses the login (bad secret, target gone: what a fenced or released grant looks like), at
@@ -72,6 +73,7 @@ struct LunRequest {
     uint32_t retries = 0;   // how often the LUN would not carry it out
     uint32_t losses = 0;    // sessions that ended while it was the oldest in flight
     std::chrono::steady_clock::time_point doubted_since = {};  // its first error that was not believed
+    uint64_t doubted_to = 0;                                   // where the command that failed so ended
     bool in_flight = false;                                    // else it waits to be sent
     std::chrono::steady_clock::time_point at;                  // when it was sent, or is to be
     std::chrono::steady_clock::time_point submitted;
@@ -93,8 +95,8 @@ struct LunOptions {
   // Where the target has another portal, a silent one is left after this, and so is one to which no
   // connection can be made. A false alarm costs a reconnect, so it allows for two lost packets.
   std::chrono::milliseconds path_timeout = std::chrono::seconds(2);
-  // With several portals, for how long an error of the medium is not believed: longer than a gateway takes to
-  // take another one's place.
+  // With several portals, and nothing cached, for how long an error of the medium is not believed: longer
+  // than a gateway takes to take another one's place.
   std::chrono::milliseconds doubt_timeout = std::chrono::seconds(20);
   // The same for kDiscard and kWriteZeroes, whose work grows with their length.
   std::chrono::milliseconds bulk_command_timeout = std::chrono::minutes(5);

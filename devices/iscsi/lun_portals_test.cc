@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "base/testing/silent_port.h"
+#include "devices/cache_ids.h"
 #include "devices/iscsi/silence_watch.h"
 #include "devices/iscsi/testing/lun_rig.h"
 
@@ -65,10 +66,24 @@ TEST_CASE("a portal that ends each session is left for the other one") {
   REQUIRE(other.At(0) == 'x');
 }
 
+// As gateways of one Ceph are.
+struct TwoGateways {
+  TwoGateways() {
+    for (FakeTarget* target : {&rig.target, &other})
+      target->Change([](auto& traits) { traits.product = kNothingCached; });
+  }
+
+  FakeTarget other;
+  LunRig rig{[this](LunOptions& options) {
+    options.connection.other_portals = {other.portal()};
+    options.doubt_timeout = seconds(1);
+  }};
+};
+
 // As of a gateway that was shut out of the storage while it was frozen.
 TEST_CASE("an error of the medium at one portal is nobody's while another one carries the command out") {
-  FakeTarget other;
-  LunRig rig([&](LunOptions& options) { options.connection.other_portals = {other.portal()}; });
+  TwoGateways gateways;
+  auto& [other, rig] = gateways;
   const uint8_t key = GENERATE(3, 4);
   rig.Start();
   rig.target.Change([key](auto& traits) {
@@ -88,11 +103,8 @@ TEST_CASE("an error of the medium at one portal is nobody's while another one ca
 }
 
 TEST_CASE("an error of the medium that lasts at every portal is passed on, and the next one at once") {
-  FakeTarget other;
-  LunRig rig([&](LunOptions& options) {
-    options.connection.other_portals = {other.portal()};
-    options.doubt_timeout = seconds(1);
-  });
+  TwoGateways gateways;
+  auto& [other, rig] = gateways;
   rig.Start();
   for (FakeTarget* target : {&rig.target, &other})
     target->Change([](auto& traits) {
@@ -109,6 +121,41 @@ TEST_CASE("an error of the medium that lasts at every portal is passed on, and t
   REQUIRE(rig.Do(second) == EIO);
   REQUIRE(rig.state.logins == logins);
   REQUIRE(rig.Write(0, 'x') == 0);
+}
+
+TEST_CASE("an error in a later part of a long request is passed on too") {
+  TwoGateways gateways;
+  auto& [other, rig] = gateways;
+  for (FakeTarget* target : {&rig.target, &other})
+    target->Change([](auto& traits) {
+      traits.max_transfer = 1;
+      traits.script = [](const FakeCommand& command) {
+        return command.operation == kRead && command.lba == 1 ? iscsi::Sense(3, 0x11) : Reaction{};
+      };
+    });
+  rig.Start();
+  TestRequest read(LunOp::kRead, 0, 3 * 512);
+  rig.lun->Submit(&read);
+  REQUIRE(rig.Answered(read, seconds(60)));
+  REQUIRE(read.error == EIO);
+}
+
+// Linux reports lost writes to one flush of a file, and the next one succeeds. Two networks of one storage
+// host lead to the same file.
+TEST_CASE("a flush that fails where writes are cached is not asked for again at another portal") {
+  FakeTarget other;
+  LunRig rig([&](LunOptions& options) { options.connection.other_portals = {other.portal()}; });
+  rig.Start();
+  REQUIRE(rig.Write(0, 'x') == 0);
+  SECTION("a flush") {
+    rig.target.Change([](auto& traits) { traits.script = Once(kFlush, iscsi::Sense(3, 0x0c)); });
+    REQUIRE(rig.Flush() == EIO);
+  }
+  SECTION("the flush within a write") {
+    rig.target.Change([](auto& traits) { traits.script = Once(kWrite, iscsi::Sense(3, 0x0c)); });
+    REQUIRE(rig.Write(512, 'y', true) == EIO);
+  }
+  REQUIRE(other.connections() == 0);
 }
 
 TEST_CASE("a target that is slow at both portals is left less and less often") {

@@ -9,9 +9,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "base/fail_point.h"
+#include "devices/cache_ids.h"
 
 namespace lunkeeper::iscsi {
 namespace {
@@ -147,12 +149,16 @@ void RequestQueue::OnCommandDone(LunRequest* request, const Task& task, Clock::t
   }
 }
 
-// With one portal the same target would say the same again.
+// With one portal the same target would say the same again. Where a page cache is behind it, an error is also
+// what Linux says of writes that were answered before: once, and the same flush would succeed the second
+// time.
 bool RequestQueue::IsDoubted(LunRequest& request, Clock::time_point now) {
-  if (options_.connection.other_portals.empty() || now < believed_until_) return false;
-  auto& since = request.internal.doubted_since;
-  if (since == Clock::time_point()) since = now;
-  doubts_target_ = now - since < options_.doubt_timeout;
+  const bool can_lose = std::strcmp(facts_.boot_id, kNothingCached) != 0;
+  if (can_lose || options_.connection.other_portals.empty() || now < believed_until_) return false;
+  auto& state = request.internal;
+  if (state.doubted_since == Clock::time_point()) state.doubted_since = now;
+  state.doubted_to = std::max(state.doubted_to, state.position + state.span);
+  doubts_target_ = now - state.doubted_since < options_.doubt_timeout;
   if (!doubts_target_) believed_until_ = now + kBelief;
   return doubts_target_;
 }
@@ -163,7 +169,8 @@ void RequestQueue::OnPartDone(LunRequest* request, const Task& task, Clock::time
   if (request->op == LunOp::kFlush) return FinishRequest(request, 0, now);
   state.position += state.span;
   state.retries = 0;
-  state.doubted_since = {};
+  // Parts before the one that failed are done again in each session.
+  if (state.position >= state.doubted_to) state.doubted_since = {};
   if (state.position < request->length) return PostponeUntil(request, now);
   FinishRequest(request, 0, now);
 }
