@@ -22,7 +22,7 @@
 // Of several portals, one may be a gateway's that was shut out of the storage and does not know it yet: all
 // that is asked of it fails. So an error of the medium ends the connection, and what failed is sent again
 // through the next portal, until it has failed for `doubt_timeout`. This is for arrays that cache nothing
-// (cache_ids.h): elsewhere an error may be of earlier writes, and is told once.
+// (cache_ids.h): elsewhere an error may be of earlier writes, and comes only once.
 //
 // It fails **for good**, with every request answered by EIO at once, when
 //   - the target refuses the login (bad secret, target gone: what a fenced or released grant looks like), at
