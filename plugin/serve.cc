@@ -126,7 +126,7 @@ class Readiness {
   }
   HttpReply AnswerPage() const {
     const Backends* backends = backends_;
-    if (backends == nullptr) return {503, "starting, or stopping\n"};
+    if (backends == nullptr) return {503, "starting, standing by, or stopping\n"};
     absl::Status ready = backends->CheckReady();
     if (registration_ != nullptr) ready.Update(registration_->Status());
     return ready.ok() ? HttpReply{200, "ready\n"} : HttpReply{503, absl::StrCat(ready.message(), "\n")};
@@ -248,7 +248,12 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
   Readiness readiness;
   MetricsPage figures(metrics);
   ASSIGN_OR_RETURN(PageServers pages, StartPages(options, figures, readiness));
-  ASSIGN_OR_RETURN(const Backends backends, open());
+  absl::StatusOr<Backends> opened = open();
+  if (absl::IsCancelled(opened.status()) && StopAsked()) {
+    LogInfo("serve", std::string(opened.status().message()));
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const Backends backends, std::move(opened));
   for (const auto& source : backends.metric_sources) metrics.AddSource(source);
   const Services services(options, backends);
   ASSIGN_OR_RETURN(const Servers servers, StartServers(options, backends, services, &metrics));

@@ -53,4 +53,9 @@ bool StopSignal::WaitFor(absl::Duration limit) {
   return ready > 0;
 }
 
+bool StopAsked() {
+  pollfd event{event_fd, POLLIN, 0};  // poll ignores a descriptor of -1
+  return ::poll(&event, 1, 0) > 0;
+}
+
 }  // namespace lunkeeper

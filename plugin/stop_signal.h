@@ -14,4 +14,7 @@ class StopSignal {
   bool WaitFor(absl::Duration limit);
 };
 
+// Whether one of them has come. For any thread; false where there is no StopSignal.
+bool StopAsked();
+
 }  // namespace lunkeeper

@@ -31,6 +31,7 @@
 #include "node/volume_health.h"
 #include "plugin/arrays_config.h"
 #include "plugin/coordinator_wiring.h"
+#include "plugin/stop_signal.h"
 #include "plugin/volume_metrics.h"
 
 namespace lunkeeper {
@@ -200,6 +201,7 @@ absl::StatusOr<std::shared_ptr<TgtArray>> OpenPool(const ServeOptions& options, 
   array.name = options.array_names.front();
   array.pool_dir = options.pool;
   array.ceph = options.ceph;
+  array.ceph.stands_by = [] { return !StopAsked(); };
   for (const std::string& portal : options.portals)  // each once
     if (std::ranges::find(array.portals, portal) == array.portals.end()) array.portals.push_back(portal);
   array.peer_portals = options.peer_portals;

@@ -30,11 +30,12 @@ def first_of(rig: Rig) -> Machine:
 def test_a_gateway_dies_and_a_writer_goes_on_at_the_next_one(rig: Rig, second: Gateway) -> None:
     volume, checker = volume_in_use(rig)
     second.start()
-    wait_until(lambda: not second.running(), 60, "the second one sees that the first one lives")
-    assert "another agent serves it, on host" in second.tail()
+    wait_until(second.stands_by, 60, "the second one sees that the first one lives")
+    process = second.pid
     checker.wait_for_writes(100)
     first_of(rig).die()
     wait_until(second.serves, 120, lambda: f"the second one serves\n{second.tail()}")
+    assert second.pid == process  # it has watched all the time
     checker.wait_for_writes(300, seconds=120)
     counters = checker.stop_good()
     assert counters
@@ -90,3 +91,12 @@ def test_a_frozen_gateway_is_taken_over_and_writes_nothing_after_it_thaws(
     writer.stop_good()
     writer.verify()
     moved.down(with_controller=True).delete()
+
+
+@pytest.mark.parametrize("second", ["a portal of its own"], indirect=True)
+def test_one_that_stands_by_ends_when_it_is_told_to(rig: Rig, second: Gateway) -> None:
+    second.start()
+    wait_until(second.stands_by, 60, "the second one stands by")
+    assert second.stop() == 0
+    assert "stopped while it stood by" in second.tail()
+    assert rig.controller.ready()

@@ -16,7 +16,7 @@ def options_of(ceph: Ceph) -> list[str]:
 
 
 class Gateway(Server):
-    """A second gateway of a rig's array, which stands by as systemd has it: it is started until it serves."""
+    """A second gateway of a rig's array."""
 
     def __init__(self, rig: Rig, options: list[str], portal: str) -> None:
         self.portal = portal
@@ -38,6 +38,12 @@ class Gateway(Server):
                 *options,
             ],
         )
+
+    def stands_by(self) -> bool:
+        """Whether it has seen that the other one lives. It must not have ended over it."""
+        assert self.running(), self.tail()
+        said = self.log.read_text()
+        return "this agent stands by" in said and "another agent serves it, on host" in said
 
     def serves(self) -> bool:
         return serves(self)

@@ -59,7 +59,7 @@ def lose_gateway(cluster, writer):
     tell(f"All {before} acknowledged writes are there, by their checksums")
     with step("Gave {} its power again: it stands by") as said:
         old.boot()
-        wait_until(lambda: old.log_has("another agent serves it"), 60, f"{old.name} stands by")
+        wait_until(lambda: old.log_has("this agent stands by"), 60, f"{old.name} stands by")
         said.append(old.name)
 
 

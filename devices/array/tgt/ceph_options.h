@@ -1,6 +1,7 @@
 #pragma once
 // Which pool of which Ceph cluster, and as whom.
 
+#include <functional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -13,6 +14,9 @@ struct CephOptions {
   std::string user = "admin";
   // How long another gateway's record stands still until its array is taken.
   absl::Duration takeover_after = absl::Seconds(5);
+  // Asked about once a second while another gateway serves the array: whether to stand by for longer, which
+  // has no end of its own. Without it, opening the array fails then.
+  std::function<bool()> stands_by = nullptr;
   // Between attempts to remove what could not be removed before.
   absl::Duration removals_every = absl::Seconds(30);
 };

@@ -26,6 +26,7 @@ namespace lunkeeper {
 namespace {
 
 constexpr int kRenewalsInTime = 5;  // in `takeover_after`
+constexpr int kMostMissed = 2;      // renewals between two looks of a watch that goes on
 constexpr double kHeldShare = 0.8;  // of `takeover_after`; what is answered later could be another's to say
 constexpr int kMostWaits = 12;      // of `takeover_after`, until TakeArray gives up
 // Monitors answer each after some 0.2 to 1 s, many at a time as fast as one.
@@ -39,26 +40,32 @@ absl::Status ServedElsewhere(const std::string& array, const GatewayRecord& reco
   return absl::FailedPreconditionError(absl::StrCat(
       "open array ", array, ": another agent serves it, on host ", record.host, " (epoch ", record.epoch,
       "); stop that one, or give this one a --name of its own. Once that host is silent, this one can "
-      "start"));
+      "serve"));
 }
 
-// Watches one record until it is known whether its gateway lives.
+// Watches the record, and says when it has changed and when it has stood still for long enough. A watcher
+// that was frozen itself between two looks begins anew, as after a slow one: what froze it, such as a pause
+// of the whole machine, may have kept the other gateway from counting.
 class RecordWatch {
  public:
   explicit RecordWatch(absl::Duration still_for) : still_for_(still_for) {}
   enum class Sign { kUnknown, kAlive, kStill };
   Sign Look(const GatewayRecord& record, SteadyTime asked) {
-    if (last_ && *last_ != record) return Sign::kAlive;
-    const bool slow = Since(asked) > still_for_ / kRenewalsInTime;
-    if (!last_ || slow) since_ = std::chrono::steady_clock::now();
+    const SteadyTime now = std::chrono::steady_clock::now();
+    const bool alive = last_ && *last_ != record;
+    const bool slow = absl::FromChrono(now - asked) > still_for_ / kRenewalsInTime;
+    const bool frozen = absl::FromChrono(asked - looked_) > kMostMissed * still_for_ / kRenewalsInTime;
+    if (!last_ || alive || slow || frozen) since_ = now;
     last_ = record;
-    return Since(since_) >= still_for_ ? Sign::kStill : Sign::kUnknown;
+    looked_ = now;
+    if (alive) return Sign::kAlive;
+    return absl::FromChrono(now - since_) >= still_for_ ? Sign::kStill : Sign::kUnknown;
   }
 
  private:
   const absl::Duration still_for_;
   std::optional<GatewayRecord> last_;
-  SteadyTime since_;
+  SteadyTime since_, looked_;
 };
 
 // What a gateway that takes the array after `before` writes. Its own tgtds go on only if the record has all
@@ -87,15 +94,20 @@ GatewayRecord NextRecord(const std::optional<GatewayRecord>& before, const Gatew
 absl::StatusOr<std::unique_ptr<GatewayLease>> GatewayLease::TakeArray(const CephPool& pool,
                                                                       const GatewayLeaseOptions& options) {
   RecordWatch watch(options.takeover_after);
-  const SteadyTime begin = std::chrono::steady_clock::now();
+  SteadyTime begin = std::chrono::steady_clock::now();
   bool told = false;
   while (Since(begin) < kMostWaits * options.takeover_after) {
     const SteadyTime asked = std::chrono::steady_clock::now();
     ASSIGN_OR_RETURN(const std::optional<GatewayRecord> before, ReadGatewayRecord(pool, options.array));
     if (before && before->holder != options.holder) {
       const RecordWatch::Sign sign = watch.Look(*before, asked);
-      if (sign == RecordWatch::Sign::kAlive) return ServedElsewhere(options.array, *before);
-      if (sign == RecordWatch::Sign::kUnknown) {
+      if (sign == RecordWatch::Sign::kAlive) {
+        const absl::Status lives = ServedElsewhere(options.array, *before);
+        if (!options.stand_by) return lives;
+        RETURN_IF_ERROR(options.stand_by(lives));
+        begin = std::chrono::steady_clock::now();
+      }
+      if (sign != RecordWatch::Sign::kStill) {
         if (!std::exchange(told, true))
           LogInfo("array", "looking whether another gateway serves the array", {{"host", before->host}});
         absl::SleepFor(options.takeover_after / (2 * kRenewalsInTime));

@@ -12,8 +12,9 @@
 // when it next changes the record: `on_lost`.
 //
 // TakeArray watches the record of another gateway. One that changes is of a gateway that lives: it is left
-// alone. One that stands still for `takeover_after`, by this host's steady clock, is taken. A look at it that
-// takes long begins the time anew: the cluster may be slow for the other gateway too. No wall clock matters.
+// alone, and TakeArray fails, or stands by and watches on. One that stands still for `takeover_after`, by
+// this host's steady clock, is taken. A look at it that takes long begins the time anew, since the cluster
+// may be slow for the other gateway too; so does a long time between two looks. No wall clock matters.
 //
 // The same folder of the same host since the same boot goes on without a wait: its lock proves that no other
 // agent has it. Its tgtds go on too, if nobody has had the array in between.
@@ -44,6 +45,9 @@ struct GatewayLeaseOptions {
   std::string array;
   std::string holder, host;  // as in the record
   absl::Duration takeover_after = absl::Seconds(5);
+  // Called by TakeArray, on its thread, each time that it has seen the gateway live which `lives` names. OK:
+  // it watches on. An error is TakeArray's own. Without it TakeArray fails with `lives`.
+  std::function<absl::Status(const absl::Status& lives)> stand_by = nullptr;
   // Called once, on any thread: another gateway has the array, or has shut this one out. Nothing that this
   // process still writes arrives, so it is to end.
   std::function<void(const absl::Status& why)> on_lost;
@@ -51,7 +55,8 @@ struct GatewayLeaseOptions {
 
 class GatewayLease {
  public:
-  // FAILED_PRECONDITION: another gateway serves the array, which is named; or the record is none.
+  // Without `stand_by`, FAILED_PRECONDITION: another gateway serves the array, which is named. In any case
+  // FAILED_PRECONDITION: the record is none.
   // UNAVAILABLE: the cluster answers too slowly to tell.
   static absl::StatusOr<std::unique_ptr<GatewayLease>> TakeArray(const CephPool& pool,
                                                                  const GatewayLeaseOptions& options);

@@ -3,11 +3,15 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <functional>
+#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/random.h"
 #include "base/testing/test_host.h"
 #include "devices/array/tgt/gateway_lease.h"
@@ -34,8 +38,11 @@ class Gateway {
     REQUIRE(connected.status() == absl::OkStatus());
     pool = *std::move(connected);
   }
-  absl::Status Take() {
-    auto taken = GatewayLease::TakeArray(*pool, options_);
+  // `stand_by`: as of the options.
+  absl::Status Take(std::function<absl::Status(const absl::Status&)> stand_by = nullptr) {
+    GatewayLeaseOptions options = options_;
+    options.stand_by = std::move(stand_by);
+    auto taken = GatewayLease::TakeArray(*pool, options);
     if (taken.ok()) lease = *std::move(taken);
     return taken.status();
   }
@@ -90,6 +97,47 @@ TEST_CASE_METHOD(Leases, "gateway lease: one that lives is left alone and named,
   CHECK(record.epoch == 2);
   CHECK(record.unfenced.empty());
   CHECK(record.clients == std::set<ClientAddress>{b.pool->address(), Gateway::kCatalogue});
+}
+
+TEST_CASE_METHOD(Leases, "gateway lease: one that stands by takes the array of one that dies meanwhile") {
+  Gateway a(array, "host-a"), b(array, "host-b");
+  a.TakeAndServe();
+  int seen = 0;
+  const absl::Status taken = b.Take([&](const absl::Status& lives) {
+    CHECK(absl::StrContains(lives.message(), "another agent serves it, on host host-a (epoch 1)"));
+    CHECK(a.lost == 0);
+    if (++seen == 3) a.Die();
+    return absl::OkStatus();
+  });
+  CHECK(taken == absl::OkStatus());
+  CHECK(seen >= 3);
+  CHECK(b.Record().epoch == 2);
+  CHECK(b.Record().unfenced.contains(a.pool->address()));
+}
+
+TEST_CASE_METHOD(Leases, "gateway lease: one that stands by ends when it is told to") {
+  Gateway a(array, "host-a"), b(array, "host-b");
+  a.TakeAndServe();
+  CHECK(absl::IsCancelled(b.Take([](const absl::Status&) { return absl::CancelledError("stop"); })));
+  CHECK(a.Record().epoch == 1);
+}
+
+// It thaws beside a gateway that was frozen with it, and has not counted yet.
+TEST_CASE_METHOD(Leases, "gateway lease: what one that stands by saw before it was frozen proves nothing") {
+  Gateway a(array, "host-a"), b(array, "host-b");
+  a.TakeAndServe();
+  std::optional<absl::Time> thawed;
+  const absl::Status taken = b.Take([&](const absl::Status&) {
+    if (!thawed) {
+      a.Die();
+      absl::SleepFor(2 * kTakeover);
+      thawed = absl::Now();
+    }
+    return absl::OkStatus();
+  });
+  REQUIRE(taken == absl::OkStatus());
+  REQUIRE(thawed.has_value());
+  CHECK(absl::Now() - *thawed >= kTakeover);  // by then one that lives has counted
 }
 
 TEST_CASE_METHOD(Leases, "gateway lease: of several that start at once one takes the array") {

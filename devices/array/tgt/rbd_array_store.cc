@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -139,6 +140,20 @@ absl::StatusOr<std::string> NameHolder(const TgtArrayOptions& options) {
   ::_exit(1);  // before tgtd is missed, and started again
 }
 
+// Says who serves once, and again when that is another one. A tgtd of this host is ended then too: it may
+// have been this host's turn until a moment ago.
+std::function<absl::Status(const absl::Status&)> StandBy(const TgtArrayOptions& options) {
+  if (!options.ceph.stands_by) return nullptr;
+  return [&options, said = std::string()](const absl::Status& lives) mutable -> absl::Status {
+    if (!options.ceph.stands_by())
+      return absl::CancelledError(absl::StrCat("open array ", options.name, ": stopped while it stood by"));
+    if (said == lives.message()) return absl::OkStatus();
+    said = std::string(lives.message());
+    LogInfo("array", "this agent stands by", {{"why", said}});
+    return KillTgtds(options.pool_dir, absl::Now() + kTgtdEnds);
+  };
+}
+
 absl::StatusOr<std::unique_ptr<GatewayLease>> TakeLease(const CephPool& pool,
                                                         const TgtArrayOptions& options) {
   ASSIGN_OR_RETURN(const std::string holder, NameHolder(options));
@@ -153,6 +168,7 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> TakeLease(const CephPool& pool,
                                      .holder = holder,
                                      .host = HostName(),
                                      .takeover_after = options.ceph.takeover_after,
+                                     .stand_by = StandBy(options),
                                      .on_lost = [directory = options.pool_dir](const absl::Status& why) {
                                        EndAtOnce(directory, why);
                                      }}));
@@ -164,7 +180,8 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> TakeLease(const CephPool& pool,
 }  // namespace
 
 // The order: what needs no cluster, the cluster, this host's folder, and only then what writes to the pool.
-// So a start that is refused has made nothing there. gateway_lease.cc says why the rest is in this order.
+// So a start that is refused has made nothing there. gateway_lease.cc says why the rest is in this order. The
+// catalogue is looked for again when the array is taken: an agent may have stood by for months.
 absl::StatusOr<OpenedStore> OpenRbdStore(const TgtArrayOptions& options, uint64_t remembered) {
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(std::unique_ptr<CephPool> pool, CephPool::Connect(options.ceph));
@@ -176,6 +193,7 @@ absl::StatusOr<OpenedStore> OpenRbdStore(const TgtArrayOptions& options, uint64_
   const std::string file = absl::StrCat("lunkeeper.", options.name, ".db");
   RETURN_IF_ERROR(CheckCatalogue(connected, *images, file, remembered, options));
   ASSIGN_OR_RETURN(std::unique_ptr<GatewayLease> lease, TakeLease(connected, options));
+  RETURN_IF_ERROR(CheckCatalogue(connected, *images, file, remembered, options));
   RETURN_IF_ERROR(TakeLock(connected, FirstPiece(file), options.name, lease->shut_out()));
   ASSIGN_OR_RETURN(const ClientAddress catalogue, PrepareSqlite(connected));
   RETURN_IF_ERROR(lease->BeginServing(catalogue));
