@@ -129,9 +129,17 @@ absl::Status KillRunning(const std::vector<RunningTgtd>& running, absl::Time dea
     if (::syscall(SYS_pidfd_send_signal, tgtd.handle.get(), SIGKILL, nullptr, 0) != 0 && errno != ESRCH)
       return absl::ErrnoToStatus(errno, absl::StrCat("kill tgtd, process ", tgtd.process));
   }
-  if (deadline == absl::InfinitePast()) return absl::OkStatus();
   for (const RunningTgtd& tgtd : running) RETURN_IF_ERROR(AwaitEnd(tgtd.lock, deadline));
   return absl::OkStatus();
+}
+
+void KillHolder(const TgtdLock& lock) {
+  const pid_t process = lock.FindHolder();
+  // Not this one, a thread of which is about to start a tgtd.
+  if (process == 0 || process == ::getpid()) return;
+  const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
+  if (handle && lock.FindHolder() == process)
+    ::syscall(SYS_pidfd_send_signal, handle.get(), SIGKILL, nullptr, 0);
 }
 
 }  // namespace
@@ -150,6 +158,24 @@ absl::Status StopPoolTgtd(const StopTgtdRequest& request, absl::Time deadline) {
 absl::Status KillTgtds(const std::string& pool_dir, absl::Time deadline) {
   ASSIGN_OR_RETURN(const std::vector<RunningTgtd> running, FindRunning(pool_dir));
   return KillRunning(running, deadline);
+}
+
+// Who has a lock before its tgtd is missed keeps that from being started.
+std::vector<UniqueFd> KillTgtdsForGood(const std::string& pool_dir, absl::Time deadline) {
+  std::vector<UniqueFd> locks;
+  for (int number = 0; number < kMostTgtds; ++number) {
+    const std::string path = TgtdLockPath(pool_dir, number);
+    if (number > 0 && ::access(path.c_str(), F_OK) != 0) continue;
+    const TgtdLock lock(path);
+    absl::StatusOr<UniqueFd> taken = lock.TakeLock();
+    while (!taken.ok() && absl::Now() < deadline) {
+      KillHolder(lock);
+      absl::SleepFor(absl::Milliseconds(5));
+      taken = lock.TakeLock();
+    }
+    if (taken.ok()) locks.push_back(*std::move(taken));
+  }
+  return locks;
 }
 
 }  // namespace lunkeeper

@@ -8,9 +8,11 @@
 // pool meanwhile. Needs root. May be repeated.
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/unique_fd.h"
 
 namespace lunkeeper {
 
@@ -27,9 +29,12 @@ struct StopTgtdRequest {
 // error: the disk did not take what was written.
 absl::Status StopPoolTgtd(const StopTgtdRequest& request, absl::Time deadline);
 
-// The same for an agent that has the pool's lock, or is about to end; also if nodes have volumes. OK: no
-// tgtd serves the pool. UNAVAILABLE, DEADLINE_EXCEEDED: as above; FAILED_PRECONDITION: a tgtd cannot be seen
-// from here. With a deadline of InfinitePast it does not wait for their ends.
+// The same for an agent that has the pool's lock; also if nodes have volumes. OK: no tgtd serves the pool.
+// UNAVAILABLE, DEADLINE_EXCEEDED: as above; FAILED_PRECONDITION: a tgtd cannot be seen from here.
 absl::Status KillTgtds(const std::string& pool_dir, absl::Time deadline);
+
+// The same for an agent whose own threads would miss a tgtd, and start it again: none is started while the
+// result lives. What could not be ended by the deadline is left.
+std::vector<UniqueFd> KillTgtdsForGood(const std::string& pool_dir, absl::Time deadline);
 
 }  // namespace lunkeeper

@@ -8,6 +8,7 @@
 
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "devices/array/tgt/testing/array_fixture.h"
@@ -58,6 +59,23 @@ TEST_CASE("a stopped agent's tgtd is ended, its pool can be unmounted, and all i
   stopped.session = PlainInitiator::Login(stopped.connection).value();
   CHECK(stopped.session->Read(1) == 'x');
   CHECK(stopped.session->Identity().product == cache);  // else a device with unflushed writes would fail
+}
+
+TEST_CASE("a tgtd that was ended for good is not started by the agent that misses it, until it may be") {
+  ArrayFixture fixture;
+  REQUIRE(fixture.Open() == absl::OkStatus());
+  const TgtdLock lock(TgtdLockPath(fixture.options.pool_dir, 0));
+  const pid_t before = lock.FindHolder();
+  REQUIRE(before != 0);
+  {
+    const std::vector<UniqueFd> locks = KillTgtdsForGood(fixture.options.pool_dir, InAMinute());
+    REQUIRE(locks.size() == 1);
+    CHECK(Eventually([&] { return !fixture.array->CheckTgtd().ok(); }, absl::Minutes(1)));
+    absl::SleepFor(absl::Seconds(1));  // in which the agent tries
+    CHECK(lock.FindHolder() == ::getpid());
+  }
+  CHECK(Eventually([&] { return fixture.array->CheckTgtd().ok(); }, absl::Minutes(1)));
+  CHECK(lock.FindHolder() != before);
 }
 
 TEST_CASE("a volume in use keeps its tgtd, unless somebody says that it does not matter") {
