@@ -137,8 +137,7 @@ TEST_CASE("without failover there are no VolumeLocks, and pods alone count") {
 TEST_CASE("a check that cannot find out gives up in time, and says how to go on") {
   UninstalledCluster cluster;
   cluster.forbids = true;
-  const absl::Status checked =
-      cluster.Check({.timeout = absl::Seconds(3), .every = absl::Milliseconds(10)});
+  const absl::Status checked = cluster.Check({.timeout = absl::Seconds(3), .every = absl::Milliseconds(10)});
   CHECK(absl::IsPermissionDenied(checked));
   CHECK_THAT(std::string(checked.message()),
              Contains("could not be found out") && Contains("may not list this") && Contains("--no-hooks"));

@@ -3,13 +3,16 @@
 Ceph has a host of its own, which is always on: what is shown and tested here is the loss of gateways.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 
-from cluster import network
+from cluster import faults, network
 from cluster.cluster import Cluster
 from cluster.host import Host
 from cluster.storage import ARRAY, METRICS_PORT, NAME, NUMBER, PORTAL_PORT, StorageHost
 from harness.ceph import Ceph
+from harness.cleanup import wait_until
 
 GATEWAYS = {NAME: NUMBER, "storage-2": 4}
 CEPH, CEPH_NUMBER = "ceph", 5
@@ -32,9 +35,10 @@ class Gateway(StorageHost):
         url = f"http://127.0.0.1:{METRICS_PORT}/readyz"
         return self.enter("curl", "-fsS", url, capture_output=True, check=False).returncode == 0
 
-    def log_has(self, words: str) -> bool:
-        """Since it was booted last."""
-        return words in (self.folder / "lunkeeper-array.log").read_text()[self.booted_at :]
+    def stands_by(self) -> bool:
+        """Whether it has seen that another one serves, since it was booted last or ended as a gateway."""
+        log = (self.folder / "lunkeeper-array.log").read_text()[self.booted_at :]
+        return "this agent stands by" in log.rpartition("this one ends, and its tgtd with it")[2]
 
     def boot(self) -> None:
         log = self.folder / "lunkeeper-array.log"
@@ -69,6 +73,18 @@ class GatewayCluster(Cluster):
             gateway.prepare()
         for gateway in self.gateways:
             gateway.boot()
+
+    def serving(self) -> Gateway | None:
+        """The gateway that serves the array; None while there is none."""
+        return next((each for each in self.gateways if each.pid() and each.answers()), None)
+
+    def mend_gateways(self) -> None:
+        for gateway in self.gateways:
+            if gateway.pid():
+                faults.heal(gateway)
+            else:
+                gateway.boot()
+        wait_until(self.serving, 60, "a gateway serves")
 
     def images_of_volumes(self) -> list[str]:
         return [name for name in self.ceph.rbd("ls", Ceph.POOL).split() if f".{ARRAY}." in name]

@@ -34,21 +34,13 @@ def start(cleanup):
     return cluster
 
 
-def serving(cluster):
-    """The gateway that serves the array; None while there is none."""
-    for gateway in cluster.gateways:
-        if gateway.pid() and gateway.answers():
-            return gateway
-    return None
-
-
 def lose_gateway(cluster, writer):
     """Its power goes, and comes again when the other one serves."""
-    old = serving(cluster)
+    old = cluster.serving()
     began = time.time()
     old.power_off()
     wrote = first_new_write(writer, writer.acknowledged())
-    new = wait_until(lambda: serving(cluster), 60, "the other gateway serves")
+    new = wait_until(cluster.serving, 60, "the other gateway serves")
     tell(
         f"Ended the power of the gateway, host {old.name}: {wrote - began:.1f} s later the pod writes on,"
         f" through host {new.name}"
@@ -59,7 +51,7 @@ def lose_gateway(cluster, writer):
     tell(f"All {before} acknowledged writes are there, by their checksums")
     with step("Gave {} its power again: it stands by") as said:
         old.boot()
-        wait_until(lambda: old.log_has("this agent stands by"), 60, f"{old.name} stands by")
+        wait_until(old.stands_by, 60, f"{old.name} stands by")
         said.append(old.name)
 
 

@@ -38,7 +38,7 @@ namespace {
 constexpr char kTgtdModule[] = "/usr/lib/tgt/backing-store/bs_rbd.so";
 
 constexpr absl::Duration kLockExpires = absl::Seconds(35), kTgtdEnds = absl::Seconds(30);
-// At the end of an agent that nobody waits for: the next one ends what is left.
+// At the end of an agent that nobody waits for: the next one ends a tgtd that needs longer.
 constexpr absl::Duration kEndsAtOnce = absl::Seconds(5);
 
 // Of the objects that a file of the VFS consists of; it carries the lock.
