@@ -2,9 +2,25 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import TypeVar
 
 from cluster import deploy, programs
 from cluster.cluster import Cluster
+
+SomeCluster = TypeVar("SomeCluster", bound=Cluster)
+
+
+@contextlib.contextmanager
+def new_cluster(cluster: SomeCluster) -> Iterator[SomeCluster]:
+    """This cluster, made now and removed at the end."""
+    programs.build_all()
+    try:
+        cluster.up()
+        deploy.prepare(cluster)
+        deploy.install(cluster)
+        yield cluster
+    finally:
+        cluster.down()
 
 
 @contextlib.contextmanager
@@ -14,12 +30,5 @@ def running_cluster() -> Iterator[Cluster]:
     if cluster.ready_nodes() == set(cluster.nodes):
         yield cluster
         return
-    with cluster.locked():
-        programs.build_all()
-        try:
-            cluster.up()
-            deploy.prepare(cluster)
-            deploy.install(cluster)
-            yield cluster
-        finally:
-            cluster.down()
+    with cluster.locked(), new_cluster(cluster):
+        yield cluster

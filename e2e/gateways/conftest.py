@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster import deploy, programs
-from cluster.gateways import GatewayCluster
+from cluster.gateways import Gateway, GatewayCluster
+from cluster.running import new_cluster
 from kube.failover.watching import Failover
 from kube.workloads import Workloads
 from kube.writer import Writer
@@ -21,15 +21,16 @@ class SmallWriter(Writer):
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[GatewayCluster]:
-    programs.build_all()
-    cluster = GatewayCluster("gateways")
-    try:
-        cluster.up()
-        deploy.prepare(cluster)
-        deploy.install(cluster)
+    with new_cluster(GatewayCluster("gateways")) as cluster:
         yield cluster
-    finally:
-        cluster.down()
+
+
+@pytest.fixture
+def serving(cluster: GatewayCluster) -> Gateway:
+    """The gateway that serves when the test begins."""
+    gateway = cluster.serving()
+    assert gateway
+    return gateway
 
 
 @pytest.fixture

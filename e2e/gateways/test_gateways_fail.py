@@ -10,7 +10,7 @@ import statistics
 import time
 
 from cluster import faults
-from cluster.gateways import GatewayCluster
+from cluster.gateways import Gateway, GatewayCluster
 from harness.cleanup import wait_until
 from kube.failover.watching import Failover
 from kube.workloads import Workloads
@@ -62,55 +62,63 @@ def test_the_power_of_the_gateway_goes_again_and_again(
 
 
 def test_a_gateway_that_is_cut_from_ceph_alone(
-    cluster: GatewayCluster, failover: Failover, workloads: Workloads, writers: list[Writer]
+    cluster: GatewayCluster,
+    serving: Gateway,
+    failover: Failover,
+    workloads: Workloads,
+    writers: list[Writer],
 ) -> None:
     """It answers nodes, and can do nothing for them; when it can again, it is shut out."""
-    old = cluster.serving()
-    assert old
     began = time.monotonic()
-    faults.cut_off(old, hosts=[cluster.ceph_host])
+    faults.cut_off(serving, hosts=[cluster.ceph_host])
     print(f"all write after {seconds_until_all_write(writers, began):.1f} s")
     time.sleep(max(0, CUT_SECONDS - (time.monotonic() - began)))
-    faults.heal(old)
-    wait_until(old.stands_by, 60, f"{old.name} stands by")
+    faults.heal(serving)
+    wait_until(serving.stands_by, 60, f"{serving.name} stands by")
     nothing_else_happened(failover, workloads, writers)
 
 
 def test_a_gateway_that_is_cut_from_the_nodes_alone(
-    cluster: GatewayCluster, failover: Failover, workloads: Workloads, writers: list[Writer]
+    cluster: GatewayCluster,
+    serving: Gateway,
+    failover: Failover,
+    workloads: Workloads,
+    writers: list[Writer],
 ) -> None:
     """It still has the array, so nobody takes that: all I/O waits, and no node is taken for dead."""
-    old = cluster.serving()
-    assert old
-    faults.cut_off(old, hosts=[*cluster.nodes.values()])
+    faults.cut_off(serving, hosts=[*cluster.nodes.values()])
     time.sleep(CUT_SECONDS)
-    assert cluster.serving() is old
-    faults.heal(old)
+    assert cluster.serving() is serving
+    faults.heal(serving)
     seconds_until_all_write(writers, time.monotonic())
     nothing_else_happened(failover, workloads, writers)
 
 
 def test_a_gateway_that_is_cut_from_its_peer_alone(
-    cluster: GatewayCluster, failover: Failover, workloads: Workloads, writers: list[Writer]
+    cluster: GatewayCluster,
+    serving: Gateway,
+    failover: Failover,
+    workloads: Workloads,
+    writers: list[Writer],
 ) -> None:
     """They speak to each other through Ceph alone."""
-    old = cluster.serving()
-    assert old
-    faults.cut_off(old, hosts=[gateway for gateway in cluster.gateways if gateway is not old])
+    faults.cut_off(serving, hosts=[gateway for gateway in cluster.gateways if gateway is not serving])
     for _ in range(3):
         seconds_until_all_write(writers, time.monotonic())
-    assert cluster.serving() is old
+    assert cluster.serving() is serving
     nothing_else_happened(failover, workloads, writers)
 
 
 def test_a_node_and_the_gateway_lose_their_power_at_once(
-    cluster: GatewayCluster, failover: Failover, workloads: Workloads, writers: list[Writer]
+    cluster: GatewayCluster,
+    serving: Gateway,
+    failover: Failover,
+    workloads: Workloads,
+    writers: list[Writer],
 ) -> None:
     node = next(iter(cluster.nodes))
-    old = cluster.serving()
-    assert old
     began = time.monotonic()
-    old.power_off()
+    serving.power_off()
     cluster.nodes[node].power_off()
     took = seconds_until_all_write(writers, began)
     print(f"all write, the dead node's on another one, after {took:.1f} s")

@@ -25,6 +25,7 @@ from typing import Any, Self
 
 from guest import image
 from guest.kernel import ROOT, kernel
+from guest.qemu import WithQemu
 from harness import places
 from harness.cleanup import wait_until
 from harness.processes import Daemon
@@ -54,7 +55,7 @@ class Result:
     output: str
 
 
-class Guest:
+class Guest(WithQemu):
     """Not thread-safe: one command at a time."""
 
     def __init__(
@@ -71,7 +72,6 @@ class Guest:
         self.memory, self.processors = memory, processors
         self.disks = [self._make_disk(number, size) for number, size in enumerate(disks or [])]
         self.console = self.folder / "console.log"
-        self._qemu: Daemon | None = None
         self._socket: socket.socket | None = None
         self._received = b""
         self._number = 0
@@ -183,14 +183,6 @@ class Guest:
             self._received += got
         line, _, self._received = self._received.partition(b"\n")
         return line
-
-    def running(self) -> bool:
-        return self._qemu is not None and self._qemu.running()
-
-    @property
-    def pid(self) -> int:
-        assert self._qemu is not None, "it was never started"
-        return self._qemu.pid
 
     def wait_for_end(self, seconds: float) -> None:
         """Until it has powered off, or panicked."""

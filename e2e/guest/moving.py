@@ -22,6 +22,7 @@ from typing import Any, Self
 
 from guest import image
 from guest.kernel import kernel
+from guest.qemu import WithQemu
 from harness.cleanup import Closing, wait_until
 from harness.processes import Daemon
 
@@ -69,7 +70,7 @@ class Monitor(Closing):
         self._socket.close()
 
 
-class MovingGuest(Closing):
+class MovingGuest(WithQemu, Closing):
     """One QEMU: the guest's first, or one that a migration fills. Not thread-safe."""
 
     def __init__(self, folder: pathlib.Path, name: str, disk: pathlib.Path) -> None:
@@ -78,7 +79,6 @@ class MovingGuest(Closing):
             folder / f"{name}.{end}" for end in ("report", "console.log", "initramfs", "incoming", "qmp")
         )
         self._log = folder / f"{name}.qemu.log"
-        self._qemu: Daemon | None = None
         self._monitor: Monitor | None = None
 
     def boot(self, record: bytes = b"") -> Self:
@@ -177,14 +177,6 @@ class MovingGuest(Closing):
             lambda: f"{more} more writes of {self.name}\n{self.tail()}",
         )
         assert not self.complaints(), self.tail()
-
-    def running(self) -> bool:
-        return self._qemu is not None and self._qemu.running()
-
-    @property
-    def pid(self) -> int:
-        assert self._qemu is not None, "it was never started"
-        return self._qemu.pid
 
     def wait_for_end(self) -> int:
         """The exit code of QEMU, when it ends by itself."""

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -106,6 +107,12 @@ struct RunningTgtd {
   UniqueFd handle;
 };
 
+// A pidfd of a tgtd that has the lock; none: it has it no more.
+UniqueFd HoldTgtd(const TgtdLock& lock, pid_t process) {
+  UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
+  return handle && lock.FindHolder() == process ? std::move(handle) : UniqueFd();
+}
+
 absl::StatusOr<std::vector<RunningTgtd>> FindRunning(const std::string& pool) {
   std::vector<RunningTgtd> running;
   for (int number = 0; number < kMostTgtds; ++number) {
@@ -116,8 +123,8 @@ absl::StatusOr<std::vector<RunningTgtd>> FindRunning(const std::string& pool) {
     if (taken.ok()) continue;
     tgtd.process = tgtd.lock.FindHolder();
     if (tgtd.process == 0) return taken;
-    tgtd.handle.Reset(static_cast<int>(::syscall(SYS_pidfd_open, tgtd.process, 0)));
-    if (!tgtd.handle || tgtd.lock.FindHolder() != tgtd.process)
+    tgtd.handle = HoldTgtd(tgtd.lock, tgtd.process);
+    if (!tgtd.handle)
       return absl::UnavailableError("tgtd has changed while it was looked at; repeat the command");
     running.push_back(std::move(tgtd));
   }
@@ -137,8 +144,7 @@ void KillHolder(const TgtdLock& lock) {
   const pid_t process = lock.FindHolder();
   // Not this one, a thread of which is about to start a tgtd.
   if (process == 0 || process == ::getpid()) return;
-  const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
-  if (handle && lock.FindHolder() == process)
+  if (const UniqueFd handle = HoldTgtd(lock, process))
     ::syscall(SYS_pidfd_send_signal, handle.get(), SIGKILL, nullptr, 0);
 }
 
