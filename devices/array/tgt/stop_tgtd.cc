@@ -4,12 +4,14 @@
 // what they wrote, to the disk.
 #include "devices/array/tgt/stop_tgtd.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +32,8 @@ namespace lunkeeper {
 namespace {
 
 constexpr size_t kNamed = 5;  // volumes in a message
+// Of KillTgtdsForGood. Who holds a lock is looked up seldom, since that means a look at all processes.
+constexpr absl::Duration kTryAgain = absl::Microseconds(100), kLookAgain = absl::Milliseconds(200);
 
 absl::StatusOr<UniqueFd> TakePool(const std::string& directory) {
   if (::access((directory + "/catalogue.db").c_str(), F_OK) != 0)
@@ -140,12 +144,38 @@ absl::Status KillRunning(const std::vector<RunningTgtd>& running, absl::Time dea
   return absl::OkStatus();
 }
 
-void KillHolder(const TgtdLock& lock) {
-  const pid_t process = lock.FindHolder();
-  // Not this one, a thread of which is about to start a tgtd.
-  if (process == 0 || process == ::getpid()) return;
-  if (const UniqueFd handle = HoldTgtd(lock, process))
-    ::syscall(SYS_pidfd_send_signal, handle.get(), SIGKILL, nullptr, 0);
+// Locks of tgtds that are to be ended for good.
+struct Ending {
+  std::list<TgtdLock> left;      // not taken yet
+  std::vector<UniqueFd> locks;   // taken
+  std::vector<UniqueFd> killed;  // pidfds of tgtds
+};
+
+// The lock is taken before the signal, so nobody else gets it when the tgtd ends. Where that is not allowed,
+// it must be taken before an agent's thread misses the tgtd. So all are found before the first is killed.
+void KillHolders(Ending& ending) {
+  const size_t before = ending.killed.size();
+  std::erase_if(ending.left, [&ending](const TgtdLock& lock) {
+    const pid_t process = lock.FindHolder();
+    // Not this one, a thread of which is about to start a tgtd.
+    if (process == 0 || process == ::getpid()) return false;
+    UniqueFd handle = HoldTgtd(lock, process);
+    UniqueFd shared = handle ? lock.ShareLock(process, handle) : UniqueFd();
+    const bool is_taken = static_cast<bool>(shared);
+    if (is_taken) ending.locks.push_back(std::move(shared));
+    if (handle) ending.killed.push_back(std::move(handle));
+    return is_taken;
+  });
+  for (size_t i = before; i < ending.killed.size(); ++i)
+    ::syscall(SYS_pidfd_send_signal, ending.killed[i].get(), SIGKILL, nullptr, 0);
+}
+
+void AwaitEnds(const Ending& ending, absl::Time deadline) {
+  for (const UniqueFd& process : ending.killed) {
+    pollfd end = {.fd = process.get(), .events = POLLIN, .revents = 0};
+    const absl::Duration left = std::max(deadline - absl::Now(), absl::ZeroDuration());
+    ::poll(&end, 1, static_cast<int>(absl::ToInt64Milliseconds(left)));
+  }
 }
 
 }  // namespace
@@ -166,22 +196,27 @@ absl::Status KillTgtds(const std::string& pool_dir, absl::Time deadline) {
   return KillRunning(running, deadline);
 }
 
-// Who has a lock before its tgtd is missed keeps that from being started.
+// None is waited for alone: a lock that cannot be taken must not keep the tgtds of the others alive.
 std::vector<UniqueFd> KillTgtdsForGood(const std::string& pool_dir, absl::Time deadline) {
-  std::vector<UniqueFd> locks;
+  Ending ending;
   for (int number = 0; number < kMostTgtds; ++number) {
     const std::string path = TgtdLockPath(pool_dir, number);
-    if (number > 0 && ::access(path.c_str(), F_OK) != 0) continue;
-    const TgtdLock lock(path);
-    absl::StatusOr<UniqueFd> taken = lock.TakeLock();
-    while (!taken.ok() && absl::Now() < deadline) {
-      KillHolder(lock);
-      absl::SleepFor(absl::Milliseconds(5));
-      taken = lock.TakeLock();
-    }
-    if (taken.ok()) locks.push_back(*std::move(taken));
+    if (number == 0 || ::access(path.c_str(), F_OK) == 0) ending.left.emplace_back(path);
   }
-  return locks;
+  const auto take = [&ending](const TgtdLock& lock) {
+    UniqueFd taken = lock.TryLock();
+    const bool is_taken = static_cast<bool>(taken);
+    if (is_taken) ending.locks.push_back(std::move(taken));
+    return is_taken;
+  };
+  do {
+    KillHolders(ending);
+    const absl::Time look_again = std::min(deadline, absl::Now() + kLookAgain);
+    while (std::erase_if(ending.left, take), !ending.left.empty() && absl::Now() < look_again)
+      absl::SleepFor(kTryAgain);
+  } while (!ending.left.empty() && absl::Now() < deadline);
+  AwaitEnds(ending, deadline);
+  return std::move(ending.locks);
 }
 
 }  // namespace lunkeeper

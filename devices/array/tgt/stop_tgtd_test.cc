@@ -71,11 +71,34 @@ TEST_CASE("a tgtd that was ended for good is not started by the agent that misse
     const std::vector<UniqueFd> locks = KillTgtdsForGood(fixture.options.pool_dir, InAMinute());
     REQUIRE(locks.size() == 1);
     CHECK(Eventually([&] { return !fixture.array->CheckTgtd().ok(); }, absl::Minutes(1)));
-    absl::SleepFor(absl::Seconds(1));  // in which the agent tries
+    CHECK(fixture.array->MeasureGrants()->tgtd_deaths == 1);  // none was started, and killed in its turn
+    absl::SleepFor(absl::Seconds(1));                         // in which the agent tries
     CHECK(lock.FindHolder() == ::getpid());
   }
   CHECK(Eventually([&] { return fixture.array->CheckTgtd().ok(); }, absl::Minutes(1)));
   CHECK(lock.FindHolder() != before);
+}
+
+TEST_CASE("a tgtd that cannot be ended for good keeps no other one alive") {
+  ArrayFixture fixture("", 2);
+  REQUIRE(fixture.Open() == absl::OkStatus());
+  const std::string& pool = fixture.options.pool_dir;
+  std::vector<UniqueFd> locks = KillTgtdsForGood(pool, InAMinute());
+  REQUIRE(locks.size() == 2);
+  locks.pop_back();
+  // The one whose lock is free is started again, and the other one's lock cannot be taken.
+  int number = 0;
+  pid_t before = 0;
+  const auto is_back = [&] {
+    for (number = 0; number < 2; ++number) {
+      before = TgtdLock(TgtdLockPath(pool, number)).FindHolder();
+      if (before != 0 && before != ::getpid()) return true;
+    }
+    return false;
+  };
+  REQUIRE(Eventually(is_back, absl::Minutes(1)));
+  const std::vector<UniqueFd> more = KillTgtdsForGood(pool, absl::Now() + absl::Seconds(1));
+  CHECK(Eventually([&] { return TgtdLock(TgtdLockPath(pool, number)).FindHolder() != before; }));
 }
 
 TEST_CASE("a volume in use keeps its tgtd, unless somebody says that it does not matter") {

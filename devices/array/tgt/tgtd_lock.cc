@@ -6,6 +6,8 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -95,11 +97,26 @@ std::string ReadControlPort(pid_t tgtd) {
 }
 
 absl::StatusOr<UniqueFd> TgtdLock::TakeLock() const {
-  UniqueFd fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  UniqueFd fd = OpenFile();
   if (!fd) return absl::UnavailableError(absl::StrCat("open ", path_, ": ", std::strerror(errno)));
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return fd;
   if (errno == EWOULDBLOCK) return DescribeHolder();
   return absl::UnavailableError(absl::StrCat("lock ", path_, ": ", std::strerror(errno)));
+}
+
+UniqueFd TgtdLock::TryLock() const {
+  UniqueFd fd = OpenFile();
+  return fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0 ? std::move(fd) : UniqueFd();
+}
+
+UniqueFd TgtdLock::ShareLock(pid_t process, const UniqueFd& handle) const {
+  int descriptor = -1;
+  if (!absl::SimpleAtoi(FindDescriptor(process), &descriptor)) return {};
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_getfd, handle.get(), descriptor, 0)));
+}
+
+UniqueFd TgtdLock::OpenFile() const {
+  return UniqueFd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
 }
 
 absl::Status TgtdLock::CheckHolder(pid_t tgtd, int control_port) const {
@@ -115,9 +132,9 @@ absl::Status TgtdLock::CheckHolder(pid_t tgtd, int control_port) const {
 // Links are compared by name before anything is opened or measured: another process's files may be on a file
 // system that answers nobody. The rest of the path depends on mounts and on containers. A process that merely
 // has the file open, such as a backup, holds nothing, and no message may name it as a tgtd.
-bool TgtdLock::HoldsLock(pid_t process) const {
+std::string TgtdLock::FindDescriptor(pid_t process) const {
   struct stat ours {};
-  if (::stat(path_.c_str(), &ours) != 0) return false;
+  if (::stat(path_.c_str(), &ours) != 0) return "";
   const std::string name = "/" + std::filesystem::path(path_).filename().string();
   std::error_code error;
   for (std::filesystem::directory_iterator at(absl::StrCat("/proc/", process, "/fd"), error), end;
@@ -127,9 +144,10 @@ bool TgtdLock::HoldsLock(pid_t process) const {
     struct stat theirs {};
     if (::stat(at->path().c_str(), &theirs) != 0) continue;
     if (theirs.st_dev != ours.st_dev || theirs.st_ino != ours.st_ino) continue;
-    if (HoldsFlock(process, at->path().filename().string())) return true;
+    std::string descriptor = at->path().filename().string();
+    if (HoldsFlock(process, descriptor)) return descriptor;
   }
-  return false;
+  return "";
 }
 
 pid_t TgtdLock::FindHolder() const {

@@ -37,13 +37,20 @@ class TgtdLock {
   // What the next tgtd has to inherit. The caller closes its own copy soon. FAILED_PRECONDITION: a tgtd
   // serves the pool already; the message names it and says what to do.
   absl::StatusOr<UniqueFd> TakeLock() const;
+  // The same for who tries often: nothing is looked up. Empty: it cannot be taken.
+  UniqueFd TryLock() const;
+  // The lock that `process` holds, which then both hold: it is free when both have given it up. `handle`: a
+  // pidfd of that process. Empty: it does not hold the lock, or cannot be looked into from here.
+  UniqueFd ShareLock(pid_t process, const UniqueFd& handle) const;
   // The process that holds it, or 0: none that can be seen from here.
   pid_t FindHolder() const;
   // FAILED_PRECONDITION: the tgtd that answers on our control port is not the one that serves the pool.
   absl::Status CheckHolder(pid_t tgtd, int control_port) const;
 
  private:
-  bool HoldsLock(pid_t process) const;
+  UniqueFd OpenFile() const;
+  bool HoldsLock(pid_t process) const { return !FindDescriptor(process).empty(); }
+  std::string FindDescriptor(pid_t process) const;
   absl::Status DescribeHolder() const;
 
   const std::string path_;
