@@ -1,5 +1,6 @@
 #include "devices/array/tgt/write_throttle.h"
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -12,10 +13,16 @@ namespace {
 
 // A command waits for one pause, and meets the next one only if it takes longer than the time between. A
 // fifth of the speed is enough for the disk to catch up with writers that keep it busy.
-constexpr absl::Duration kPause = absl::Milliseconds(80), kBetween = absl::Milliseconds(20);
+constexpr absl::Duration kPause = absl::Milliseconds(80);
+constexpr int kPausesToRest = 4;
 constexpr absl::Duration kLongestSlow = absl::Seconds(3);
 
 }  // namespace
+
+// With many tgtds, or tgtds of many threads, it takes longer until all stand than they are held then.
+absl::Duration WriteThrottle::RestAfter(absl::Duration stood) {
+  return std::max(stood, kPause) / kPausesToRest;
+}
 
 void WriteThrottle::Start() {
   slow_ = true;
@@ -46,9 +53,10 @@ bool WriteThrottle::PauseOnce() {
   const auto begun = TgtdPause::Clock::now();
   bool go_on = false;
   if (const auto pauses = servers_.PauseTgtds(); pauses.ok()) go_on = Wait(kPause);
-  stood_ += TgtdPause::Clock::now() - begun;
+  const auto stood = TgtdPause::Clock::now() - begun;
+  stood_ += stood;
   // Also at the end: what has waited gets its turn before a write barrier holds tgtd again.
-  absl::SleepFor(kBetween);
+  absl::SleepFor(RestAfter(absl::FromChrono(stood)));
   return go_on;
 }
 
