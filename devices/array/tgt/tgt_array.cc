@@ -133,6 +133,7 @@ class TgtArrayImpl final : public TgtArray {
   std::optional<TgtParts> parts_;
   std::atomic<bool> serving_{false};
   std::atomic<bool> is_backup_{false};  // the pool, and that was not accepted yet
+  bool tidied_ = false;                 // its images; one thread serves at a time
   absl::Mutex restore_mu_;              // AcceptRestore runs once at a time
   absl::Mutex backup_mu_;               // and so does BackUp
 };
@@ -287,7 +288,9 @@ absl::Status TgtArrayImpl::BackUp(const std::string& folder, const BackupWatch& 
 }
 
 absl::Status TgtArrayImpl::BeginServing() {
-  RETURN_IF_ERROR(TidyImages());
+  // Once: when this is repeated, copies that were resumed may be under way, and their files have no rows.
+  if (!tidied_) RETURN_IF_ERROR(TidyImages());
+  tidied_ = true;
   RETURN_IF_ERROR(copies_->ResumeCopies());
   RETURN_IF_ERROR(heartbeat_luns_->LoadRows());
   RETURN_IF_ERROR(servers_->StartServing());

@@ -15,6 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/fail_point.h"
+#include "base/testing/silent_port.h"
+#include "devices/array/tgt/pool_file.h"
 #include "devices/array/tgt/sqlite.h"
 #include "devices/array/tgt/testing/array_fixture.h"
 #include "devices/array/tgt/tgt_client.h"
@@ -200,6 +202,21 @@ TEST_CASE(
   Run("rm " + snapshots + " && mkdir " + snapshots);
   REQUIRE(array.AcceptRestore() == absl::OkStatus());
   CHECK(array.CheckServing() == absl::OkStatus());
+}
+
+// As where no portal can be opened the first time.
+TEST_CASE("a pool that is accepted once more keeps the file of a copy that has begun meanwhile") {
+  OlderCatalogue older;
+  SilentPort taken;
+  older.fixture.options.portals = {taken.portal()};
+  REQUIRE(older.fixture.Open() == absl::OkStatus());
+  TgtArray& array = *older.fixture.array;
+  CHECK(absl::IsUnavailable(array.AcceptRestore()));
+  const std::string copy = older.pool + "/volumes/" + older.fixture.options.name + "-v1" + kNewSuffix;
+  std::ofstream(copy) << "copied";
+  taken.Refuse();
+  REQUIRE(array.AcceptRestore() == absl::OkStatus());
+  CHECK(std::filesystem::exists(copy));
 }
 
 TEST_CASE("volumes that an older catalogue does not know are kept, also if accepting it is cut short") {
