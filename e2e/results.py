@@ -1,5 +1,7 @@
 """Adds up the JUnit files of one test run and prints `N passed, N failed, N skipped` as the last line.
 
+Under each failed test stand the lines that say what was wrong.
+
 Usage: results.py FOLDER [PART…]. A PART is one whose command failed. When its file has no failed test (the
 build failed, or it crashed) it counts as one failure. The exit code is 1 on any failure, and when no test
 ran.
@@ -10,12 +12,22 @@ import sys
 import xml.etree.ElementTree as ET
 
 
+def reasons(case):
+    """The failed checks of a Catch2 program, which another test may have run; else how the message begins."""
+    failure = case.find("failure")
+    message = "" if failure is None else failure.get("message", "")
+    lines = [*message.splitlines(), *case.findtext("system-out", "").splitlines()]
+    checks = [lines[at : at + 4] for at, line in enumerate(lines) if line.endswith(": FAILED:")]
+    return [line for check in checks[:3] for line in check] or message.splitlines()[:3]
+
+
 def counted(path):
     passed = failed = skipped = 0
     for case in ET.parse(path).getroot().iter("testcase"):
         if case.find("failure") is not None or case.find("error") is not None or case.get("status") == "fail":
             failed += 1
             print(f"   FAILED  {path.stem}: {case.get('classname', '')} {case.get('name')}")
+            print(*(f"      {line[:200]}\n" for line in reasons(case)), sep="", end="")
         elif case.find("skipped") is not None:
             skipped += 1
         else:
