@@ -24,9 +24,9 @@ struct FileRange {
 
 // Whether this file is on a file system for which the above is true.
 bool HasStableExtents(int fd);
-// In order; writes what is dirty first. What is in none of them is a hole. Of what is written meanwhile, the
-// old place or none.
-absl::StatusOr<std::vector<FileExtent>> ReadExtents(int fd, const std::string& path);
+// In order. What is in none of them is a hole. Of what is written meanwhile, and of what is dirty, the old
+// place or none. `flush`: writes what is dirty first, for which the file's writers wait.
+absl::StatusOr<std::vector<FileExtent>> ReadExtents(int fd, const std::string& path, bool flush = true);
 // The first of them, some thousands, of what `within` has. `flush`: writes what is dirty first.
 struct SomeExtents {
   std::vector<FileExtent> extents;

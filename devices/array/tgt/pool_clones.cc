@@ -27,9 +27,14 @@ namespace {
 
 // Files at a time: so the waits for the disk overlap, and syncs share one flush of its cache.
 constexpr size_t kAtOnce = 8;
+// Whose writers wait now and then: tgtd's threads are few, and one that waits for a file keeps the others'
+// I/O too.
+constexpr size_t kHeldAtOnce = 4;
 // What has changed in a round that took so long is shared within a barrier in about as little.
 constexpr std::chrono::milliseconds kShortRound(50);
-constexpr int kMostRounds = 4;
+constexpr int kMostRounds = 6;
+// 256 blocks at most, some 3 ms.
+constexpr uint64_t kShareAtOnce = 1 << 20;
 
 }  // namespace
 
@@ -51,7 +56,7 @@ PoolClones::~PoolClones() {
 }
 
 // The first error; the others' work is done all the same, unless it has not begun.
-absl::Status PoolClones::ForEach(const std::function<absl::Status(File&)>& work) {
+absl::Status PoolClones::ForEach(const std::function<absl::Status(File&)>& work, size_t at_once) {
   std::atomic<size_t> next = 0;
   absl::Mutex mu;
   absl::Status status;
@@ -64,7 +69,7 @@ absl::Status PoolClones::ForEach(const std::function<absl::Status(File&)>& work)
       status.Update(done);
     }
   };
-  std::vector<std::thread> others(std::min(kAtOnce, files_.size()) - 1);
+  std::vector<std::thread> others(std::min(at_once, files_.size()) - 1);
   for (std::thread& other : others) other = std::thread(run);
   run();
   for (std::thread& other : others) other.join();
@@ -75,26 +80,34 @@ absl::Status PoolClones::FlushOne(const File& file) {
   return ::fdatasync(file.from.get()) == 0 ? absl::OkStatus() : FileError("sync", file.clone.from, errno);
 }
 
-absl::Status PoolClones::FlushAll() { return ForEach(FlushOne); }
-
 // What has changed since `shared` was read: a block that is still at the same place is still the same.
-absl::Status PoolClones::ShareChanges(File& file) {
+// XFS holds a file's writers while it reads extents or reflinks, and writes what is dirty for that. So not
+// much is done in one call; and where writers go on, what is dirty has been written before.
+absl::Status PoolClones::ShareChanges(File& file, bool flush) {
   struct stat source {};
   if (::fstat(file.from.get(), &source) != 0) return FileError("look at", file.clone.from, errno);
-  ASSIGN_OR_RETURN(const std::vector<FileExtent> now, ReadExtents(file.from.get(), file.clone.from));
-  for (const FileRange& range : FindDifferences(now, file.shared, static_cast<uint64_t>(source.st_size))) {
-    file_clone_range request = {.src_fd = file.from.get(),
-                                .src_offset = range.offset,
-                                .src_length = range.end - range.offset,
-                                .dest_offset = range.offset};
-    if (::ioctl(file.to.get(), FICLONERANGE, &request) != 0)
-      return FileError("clone to", file.clone.to, errno);
+  ASSIGN_OR_RETURN(const std::vector<FileExtent> now, ReadExtents(file.from.get(), file.clone.from, flush));
+  for (FileRange range : FindDifferences(now, file.shared, static_cast<uint64_t>(source.st_size))) {
+    for (const uint64_t end = range.end; range.offset < end; range.offset = range.end) {
+      range.end = std::min(end, range.offset + kShareAtOnce);
+      RETURN_IF_ERROR(ShareRange(file, range));
+    }
   }
   return absl::OkStatus();
 }
 
+absl::Status PoolClones::ShareRange(const File& file, const FileRange& range) {
+  file_clone_range request = {.src_fd = file.from.get(),
+                              .src_offset = range.offset,
+                              .src_length = range.end - range.offset,
+                              .dest_offset = range.offset};
+  if (::ioctl(file.to.get(), FICLONERANGE, &request) == 0) return absl::OkStatus();
+  return FileError("clone to", file.clone.to, errno);
+}
+
 absl::Status PoolClones::ShareBeforehand(File& file) {
-  return HasStableExtents(file.to.get()) ? ShareChanges(file) : FlushOne(file);
+  RETURN_IF_ERROR(FlushOne(file));
+  return HasStableExtents(file.to.get()) ? ShareChanges(file, /*flush=*/false) : absl::OkStatus();
 }
 
 absl::Status PoolClones::ReadShared(File& file) {
@@ -103,14 +116,17 @@ absl::Status PoolClones::ReadShared(File& file) {
   return absl::OkStatus();
 }
 
+absl::Status PoolClones::ShareOnce() {
+  const auto begun = std::chrono::steady_clock::now();
+  RETURN_IF_ERROR(ForEach(ShareBeforehand, kHeldAtOnce));
+  last_round_ = std::chrono::steady_clock::now() - begun;
+  return ForEach(ReadShared, kHeldAtOnce);
+}
+
 absl::Status PoolClones::ShareMost() {
   for (int i = 0; i < kMostRounds; ++i) {
     const auto before = last_round_;
-    const auto begun = std::chrono::steady_clock::now();
-    RETURN_IF_ERROR(ForEach(ShareBeforehand));
-    last_round_ = std::chrono::steady_clock::now() - begun;
-    RETURN_IF_ERROR(ForEach(ReadShared));
-    last_reading_ = std::chrono::steady_clock::now() - begun - last_round_;
+    RETURN_IF_ERROR(ShareOnce());
     if (HasCaughtUp()) break;
     // Writers that are as fast as this are not caught up with by more of the same.
     if (i > 0 && last_round_ * 4 > before * 3) break;
@@ -120,8 +136,16 @@ absl::Status PoolClones::ShareMost() {
 
 bool PoolClones::HasCaughtUp() const { return last_round_ <= kShortRound; }
 
-// To find what has changed, all places of a source are read, which are as many as its clone's.
-bool PoolClones::CanCatchUp(std::chrono::steady_clock::duration most) const { return last_reading_ <= most; }
+// To find what has changed, all places of a source are read, which are as many as its clone's. Here for two
+// processors; some have more.
+bool PoolClones::CanCatchUp(size_t many_pieces) const {
+  size_t most = 0, all = 0;
+  for (const File& file : files_) {
+    most = std::max(most, file.shared.size());
+    all += file.shared.size();
+  }
+  return std::max(most, all / 2) <= many_pieces;
+}
 
 absl::Status PoolClones::CheckLastRound(std::chrono::steady_clock::duration most, size_t many_pieces) const {
   if (last_round_ <= most) return absl::OkStatus();
@@ -140,21 +164,24 @@ absl::Status PoolClones::CheckLastRound(std::chrono::steady_clock::duration most
 }
 
 absl::Status PoolClones::ShareOne(File& file) {
-  if (HasStableExtents(file.to.get())) return ShareChanges(file);
+  if (HasStableExtents(file.to.get())) return ShareChanges(file, /*flush=*/true);
   if (::ioctl(file.to.get(), FICLONE, file.from.get()) == 0) return absl::OkStatus();
   return FileError("clone to", file.clone.to, errno);
 }
 
 absl::Status PoolClones::ShareAll(std::chrono::steady_clock::time_point end) {
-  return ForEach([end](File& file) -> absl::Status {
-    if (std::chrono::steady_clock::now() < end) return ShareOne(file);
-    return absl::UnavailableError(absl::StrCat(
-        "pool: clone to ", file.clone.to,
-        ": the time that volumes may stand still is over before all of the group are cloned: the pool's disk "
-        "is too busy, or their files are in too many pieces; nothing was made; try again when less is "
-        "written "
-        "to them"));
-  });
+  return ForEach(
+      [end](File& file) -> absl::Status {
+        if (std::chrono::steady_clock::now() < end) return ShareOne(file);
+        return absl::UnavailableError(absl::StrCat(
+            "pool: clone to ", file.clone.to,
+            ": the time that volumes may stand still is over before all of the group are cloned: the pool's "
+            "disk "
+            "is too busy, or their files are in too many pieces; nothing was made; try again when less is "
+            "written "
+            "to them"));
+      },
+      kAtOnce);
 }
 
 absl::Status PoolClones::CompleteOne(const File& file) {
@@ -165,7 +192,7 @@ absl::Status PoolClones::CompleteOne(const File& file) {
 }
 
 absl::Status PoolClones::Complete() {
-  RETURN_IF_ERROR(ForEach(CompleteOne));
+  RETURN_IF_ERROR(ForEach(CompleteOne, kAtOnce));
   // After the files: an entry leads to a whole file, or there is none.
   std::set<std::string> synced;
   for (const File& file : files_) {

@@ -3,12 +3,12 @@
 // barrier:
 //
 //   MakeFiles  makes `to`.new, empty                       at any time
-//   FlushAll   writes what is dirty of the sources         at any time
-//   ShareMost  reflinks as of now, of several moments      at any time, and just before the barrier
+//   ShareOnce  reflinks as of now, of several moments      at any time
+//   ShareMost  the same until little is left               just before the barrier
 //   ShareAll   the reflinks                                within the barrier
 //   Complete   sizes, space of its own, everything synced  at any time
 //
-// A reflink takes as long as its file has extents, some 10 µs each. On XFS most of that is done by ShareMost,
+// A reflink takes as long as its file has extents, some 10 µs each. On XFS most of that is done before,
 // and ShareAll does again what has changed since; elsewhere ShareAll does all. To find what has changed, XFS
 // has to be asked for all extents again, some 3 µs each, and nobody else knows: so a file of several 100,000
 // extents cannot be cloned within a barrier.
@@ -44,14 +44,15 @@ class PoolClones {
   // To find the places of so many takes XFS about as long as a barrier may last.
   static constexpr size_t kManyPieces = 100000;
 
-  absl::Status FlushAll();
+  // Once, however much it is.
+  absl::Status ShareOnce();
   // Again and again until little has changed meanwhile, or it is not faster than the writers; a few times at
   // most.
   absl::Status ShareMost();
   // Whether so little had changed in the last round of ShareMost that ShareAll takes a moment.
   bool HasCaughtUp() const;
-  // Whether a round can become as short as `most` at all, however little is written.
-  bool CanCatchUp(std::chrono::steady_clock::duration most) const;
+  // Whether a round can become short enough for a barrier at all, however little is written.
+  bool CanCatchUp(size_t many_pieces = kManyPieces) const;
   // UNAVAILABLE: the last round of ShareMost, which ShareAll will repeat, took longer. FAILED_PRECONDITION:
   // so did it, and it always will, since a file is in too many pieces.
   absl::Status CheckLastRound(std::chrono::steady_clock::duration most,
@@ -70,9 +71,11 @@ class PoolClones {
   };
 
   explicit PoolClones(const Pool& pool) : pool_(pool) {}
-  absl::Status ForEach(const std::function<absl::Status(File&)>& work);
+  absl::Status ForEach(const std::function<absl::Status(File&)>& work, size_t at_once);
   static absl::Status FlushOne(const File& file);
-  static absl::Status ShareChanges(File& file);
+  // Without `flush`, of what is dirty the state before.
+  static absl::Status ShareChanges(File& file, bool flush);
+  static absl::Status ShareRange(const File& file, const FileRange& range);
   static absl::Status ShareBeforehand(File& file);
   static absl::Status ReadShared(File& file);
   static absl::Status ShareOne(File& file);
@@ -80,7 +83,7 @@ class PoolClones {
 
   const Pool& pool_;
   std::vector<File> files_;
-  std::chrono::steady_clock::duration last_round_{}, last_reading_{};  // of ShareMost
+  std::chrono::steady_clock::duration last_round_{};  // of ShareOnce
   bool kept_ = false;
 };
 

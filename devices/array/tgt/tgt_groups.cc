@@ -26,6 +26,8 @@ namespace {
 
 // Well below kLongestPause, of which the stop of tgtd takes a part, and a busy disk.
 constexpr std::chrono::milliseconds kMostInside(500);
+// Writers that leave the disk time are caught up with in this.
+constexpr absl::Duration kInStep = absl::Seconds(1);
 
 bool IsThick(const VolumeRow& row) { return row.volume.spec.provisioning == Provisioning::kThick; }
 
@@ -144,18 +146,13 @@ std::vector<PoolClone> TgtGroups::DescribeClones(const SnapshotGroup& group,
 }
 
 absl::Status TgtGroups::CloneAtOneMoment(PoolClones& clones, SnapshotGroup& group) {
-  // A reflink writes what is dirty first. Most of it is written here, where nobody waits, and shared,
-  // however long it takes; and what has changed meanwhile, just before the barrier. Writers that are faster
-  // than that are slowed down there. What would take too long inside all the same is refused, so that
-  // repeated calls do not hold all volumes again and again in vain.
-  RETURN_IF_ERROR(clones.FlushAll());
-  RETURN_IF_ERROR(clones.ShareMost());
+  // Most is shared here, where nobody waits, however long it takes; and what has changed meanwhile, just
+  // before the barrier. Writers that are faster than that are slowed down there. What would take too long
+  // inside all the same is refused, so that repeated calls do not hold all volumes again and again in vain.
+  RETURN_IF_ERROR(clones.ShareOnce());
   const auto share_changes = [&clones](WriteThrottle& throttle) -> absl::Status {
+    if (clones.CanCatchUp()) throttle.StartAfter(kInStep);
     RETURN_IF_ERROR(clones.ShareMost());
-    if (!clones.HasCaughtUp() && clones.CanCatchUp(kMostInside)) {
-      throttle.Start();
-      RETURN_IF_ERROR(clones.ShareMost());
-    }
     return clones.CheckLastRound(kMostInside);
   };
   RETURN_IF_ERROR(parts_.barrier.RunInside(share_changes, [&](TgtdPause::Clock::time_point end) {

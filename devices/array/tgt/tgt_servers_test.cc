@@ -233,7 +233,7 @@ TEST_CASE_METHOD(ServersAlone, "a throttle holds every tgtd again and again, eac
   // Again on a machine so busy that the throttle's time is over too soon.
   for (int round = 0; round < 5 && held < 3; ++round) {
     WriteThrottle throttle(*servers);
-    throttle.Start();
+    throttle.StartAfter(absl::ZeroDuration());
     held = 0;
     for (bool stood = false; held < 3 && throttle.IsSlow();) {
       const std::string states = States();
@@ -254,9 +254,17 @@ TEST_CASE("a throttle leaves a fifth of the time to I/O, also where it takes lon
   CHECK(WriteThrottle::RestAfter(absl::ZeroDuration()) == absl::Milliseconds(20));  // none could be held
 }
 
+TEST_CASE_METHOD(ServersAlone, "a throttle that is stopped before its time has held nobody") {
+  WriteThrottle throttle(*servers);
+  throttle.StartAfter(absl::Minutes(1));
+  throttle.Stop();
+  CHECK(!throttle.IsSlow());
+  CHECK(throttle.stood() == TgtdPause::Clock::duration::zero());
+}
+
 TEST_CASE_METHOD(ServersAlone, "a throttle that nobody stops ends by itself") {
   WriteThrottle throttle(*servers);
-  throttle.Start();
+  throttle.StartAfter(absl::ZeroDuration());
   CHECK(Eventually([&] { return !throttle.IsSlow(); }, absl::Minutes(1)));
   CHECK(States().find('T') == std::string::npos);
 }

@@ -41,6 +41,7 @@ namespace {
 // The guard's clock begins with the guard, and this is for its start and its wake-up.
 constexpr absl::Duration kGuardMargin = absl::Milliseconds(200);
 constexpr absl::Duration kLookAgain = absl::Microseconds(200);
+constexpr int kLooksAtOneOnItsWay = 200;
 
 // Never returns. A fork of a process with threads: nothing here allocates or takes a lock, and system calls
 // are made by number, past a sanitizer's functions, which would.
@@ -141,7 +142,12 @@ absl::Status TgtdPause::StopTgtd() {
 }
 
 absl::Status TgtdPause::CheckHeld() const {
-  const Threads threads = LookAt(tgtd_);
+  Threads threads = LookAt(tgtd_);
+  // A thread whose system call has just ended runs for a moment on its way to stop.
+  for (int i = 0; i < kLooksAtOneOnItsWay && threads.some_stopped && !threads.all_held; ++i) {
+    absl::SleepFor(kLookAgain);
+    threads = LookAt(tgtd_);
+  }
   // The pid is tgtd's as long as tgtd has not died, so this is asked after the look.
   if (!threads.some_stopped || !threads.all_held || IsReadable(handle_.get()))
     return absl::UnavailableError("hold tgtd: somebody has ended it or let it go meanwhile; try again");

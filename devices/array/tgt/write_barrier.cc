@@ -17,6 +17,8 @@ namespace {
 constexpr absl::Duration kTurnTimeout = absl::Seconds(20);
 // For each moment that I/O stood, so many in which it does not.
 constexpr int kRest = 9;
+// A moment of the throttle, in which a few commands went on, counts as a third of one.
+constexpr int kThrottled = 3;
 
 }  // namespace
 
@@ -29,7 +31,7 @@ absl::Status WriteBarrier::RunInside(absl::FunctionRef<absl::Status(WriteThrottl
   // Also of a pause that failed: I/O may have stood for as long as tgtd was waited for.
   const auto begun = TgtdPause::Clock::now();
   if (status.ok()) status = RunPaused(work);
-  LeaveTurn(throttle.stood() + (TgtdPause::Clock::now() - begun));
+  LeaveTurn(throttle.stood() / kThrottled + (TgtdPause::Clock::now() - begun));
   return status;
 }
 
@@ -61,7 +63,7 @@ absl::Status WriteBarrier::TakeTurn() {
     taken_ = true;
     next = next_;
   }
-  // Half a minute at most: kRest times all that I/O can have stood.
+  // Half a minute or so: kRest times all that I/O can have stood.
   absl::SleepFor(std::max(absl::FromChrono(next - TgtdPause::Clock::now()), absl::ZeroDuration()));
   return absl::OkStatus();
 }

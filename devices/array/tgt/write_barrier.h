@@ -3,7 +3,7 @@
 // one moment (tgtd_pause.h says what is held, and for how long at most).
 //
 // Thread-safe. One barrier at a time; and however many are asked for, I/O stands for at most a tenth of the
-// time.
+// time, and is slow for at most a quarter of it.
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"

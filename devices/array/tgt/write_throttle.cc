@@ -11,11 +11,12 @@
 namespace lunkeeper {
 namespace {
 
-// A command waits for one pause, and meets the next one only if it takes longer than the time between. A
-// fifth of the speed is enough for the disk to catch up with writers that keep it busy.
+// A command waits for one pause, and meets the next one only if it takes longer than the time between. At a
+// fifth of the speed a disk catches up with writers that keep it busy.
 constexpr absl::Duration kPause = absl::Milliseconds(80);
 constexpr int kPausesToRest = 4;
-constexpr absl::Duration kLongestSlow = absl::Seconds(3);
+// To write what such writers have left in memory, and then less and less.
+constexpr absl::Duration kLongestSlow = absl::Seconds(6);
 
 }  // namespace
 
@@ -24,9 +25,9 @@ absl::Duration WriteThrottle::RestAfter(absl::Duration stood) {
   return std::max(stood, kPause) / kPausesToRest;
 }
 
-void WriteThrottle::Start() {
+void WriteThrottle::StartAfter(absl::Duration delay) {
   slow_ = true;
-  thread_ = std::thread([this] { Run(); });
+  thread_ = std::thread([this, delay] { Run(delay); });
 }
 
 void WriteThrottle::Stop() {
@@ -38,26 +39,30 @@ void WriteThrottle::Stop() {
   thread_.join();
 }
 
-void WriteThrottle::Run() {
+void WriteThrottle::Run(absl::Duration delay) {
+  const bool begin = Wait(delay);
   const auto begun = TgtdPause::Clock::now();
   const auto end = begun + absl::ToChronoNanoseconds(kLongestSlow);
-  while (PauseOnce() && TgtdPause::Clock::now() < end) {
+  while (begin && PauseOnce() && TgtdPause::Clock::now() < end) {
   }
   slow_ = false;
-  LogInfo("array", "all volumes were slowed down, for a snapshot group to keep pace with what is written",
-          {{"milliseconds",
-            absl::StrCat(absl::ToInt64Milliseconds(absl::FromChrono(TgtdPause::Clock::now() - begun)))}});
+  if (begin)
+    LogInfo("array", "all volumes were slowed down, for a snapshot group to keep pace with what is written",
+            {{"milliseconds",
+              absl::StrCat(absl::ToInt64Milliseconds(absl::FromChrono(TgtdPause::Clock::now() - begun)))}});
 }
 
 bool WriteThrottle::PauseOnce() {
   const auto begun = TgtdPause::Clock::now();
-  bool go_on = false;
-  if (const auto pauses = servers_.PauseTgtds(); pauses.ok()) go_on = Wait(kPause);
+  {
+    const auto pauses = servers_.PauseTgtds();
+    Wait(pauses.ok() ? kPause : absl::ZeroDuration());
+  }
   const auto stood = TgtdPause::Clock::now() - begun;
   stood_ += stood;
   // Also at the end: what has waited gets its turn before a write barrier holds tgtd again.
   absl::SleepFor(RestAfter(absl::FromChrono(stood)));
-  return go_on;
+  return Wait(absl::ZeroDuration());
 }
 
 bool WriteThrottle::Wait(absl::Duration time) {

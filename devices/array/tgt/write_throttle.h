@@ -19,17 +19,17 @@ namespace lunkeeper {
 
 class WriteThrottle {
  public:
-  // `servers` outlives it. I/O goes as fast as ever until Start.
+  // `servers` outlives it. I/O goes as fast as ever until StartAfter.
   explicit WriteThrottle(const TgtServers& servers) : servers_(servers) {}
   ~WriteThrottle() { Stop(); }
   WriteThrottle(const WriteThrottle&) = delete;
   WriteThrottle& operator=(const WriteThrottle&) = delete;
 
-  // Once. It ends by itself after a few seconds.
-  void Start();
+  // Once. I/O is slow from `delay` on, unless Stop comes first. It ends by itself after a few seconds.
+  void StartAfter(absl::Duration delay);
   // I/O goes as fast as ever, and what has waited got its turn.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
-  // From Start until it has ended.
+  // From StartAfter until it has ended.
   bool IsSlow() const { return slow_; }
   // For how long I/O has stood in all. After Stop.
   TgtdPause::Clock::duration stood() const { return stood_; }
@@ -37,7 +37,7 @@ class WriteThrottle {
   static absl::Duration RestAfter(absl::Duration stood);
 
  private:
-  void Run();
+  void Run(absl::Duration delay);
   // Holds tgtd once. False: it is to stop.
   bool PauseOnce();
   // False: it is to stop.
