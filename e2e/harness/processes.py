@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import random
 import signal
 import socket
 import struct
@@ -151,16 +152,15 @@ def listener_of(
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """None that the kernel gives to an outgoing connection before it is used."""
+    return free_ports(1)
 
 
 def free_ports(count: int) -> int:
     """The first of so many ports in a row."""
     while True:
-        first = free_port()
-        with contextlib.ExitStack() as probes, contextlib.suppress(OSError, OverflowError):
+        first = random.randrange(15000, 30000)
+        with contextlib.ExitStack() as probes, contextlib.suppress(OSError):
             for port in range(first, first + count):
                 probes.enter_context(socket.socket()).bind(("127.0.0.1", port))
             return first
