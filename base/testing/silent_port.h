@@ -32,6 +32,8 @@ class SilentPort {
       ::connect(client.get(), reinterpret_cast<const sockaddr*>(&address_), sizeof(address_));
     }
   }
+  // As of a process that is stopped: the kernel takes connections.
+  void Freeze() { REQUIRE(::listen(fd_.get(), 64) == 0); }
   void Refuse() { fd_.Reset(); }
 
  private:

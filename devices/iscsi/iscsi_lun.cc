@@ -113,7 +113,7 @@ Lun::Clock::time_point IscsiLun::NextDeadline() const {
     case Phase::kReady:
       return NextReadyDeadline();
     default:
-      return std::min(phase_deadline_, give_up_);
+      return std::min({phase_deadline_, give_up_, connection_.next_look()});
   }
 }
 
@@ -121,7 +121,7 @@ void IscsiLun::OnTimer(Clock::time_point now) {
   now_ = now;
   if (phase_ == Phase::kReady) {
     CheckReadyTimes();
-  } else if (!CheckReplacementTime() && now_ >= phase_deadline_) {
+  } else if (!CheckReplacementTime() && (now_ >= phase_deadline_ || connection_.FindOpenedPortal(now_))) {
     OnPhaseTimeout();
   }
   StartDueWork();
@@ -229,7 +229,7 @@ void IscsiLun::SendQuestion() {
 
 void IscsiLun::OnTaskDone(Task& task) {
   if (task.owner == nullptr) return OnReply(task);
-  silence_limit_.OnProgress();
+  if (silence_limit_.OnProgress()) WatchSilence();
   requests_.OnCommandDone(static_cast<LunRequest*>(task.owner), task, now_);
   if (requests_.doubts_target()) session_.BreakOff("an error of the medium: another portal is asked");
 }
@@ -262,7 +262,7 @@ void IscsiLun::AcceptLun() {
   connection_.NoteSuccess();
   phase_ = Phase::kReady;
   if (!requests_.sends_one_by_one()) backoff_ = kFirstBackoff;
-  silence_.Start(now_, silence_limit_.limit() / 2, silence_limit_.limit());
+  WatchSilence();
   SetHealth(LunHealth::kHealthy, "");
 }
 
@@ -336,7 +336,7 @@ void IscsiLun::GiveUpConnection(const char* why) {
   const bool given_up = requests_.TakeBack();
   SetNotReady(given_up ? "a command that ended each session was given up" : reason_.text());
   phase_ = Phase::kWaiting;
-  phase_deadline_ = now_ + backoff_;
+  phase_deadline_ = now_ + connection_.PauseBeforeOpen(backoff_);
   backoff_ = std::min<Clock::duration>(backoff_ * 2, kLastBackoff);
 }
 

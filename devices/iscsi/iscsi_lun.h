@@ -17,13 +17,13 @@
 //
 //    phase        | waits for                                    | at most
 //    -------------+----------------------------------------------+--------------------
-//    kConnecting  | the TCP connection                           | login_timeout, until
-//    kLoggingIn   | the login's last answer                      |   the end of the login
+//    kConnecting  | the TCP connection                           | login_timeout, until the end of the login;
+//    kLoggingIn   | the login's last answer                      |   less where there is another portal
 //    kResetting   | the LUN reset: the old commands are over     | as long as pings are answered
 //    kIdentifying | the answer to a question                     | login_timeout, each
 //    kPausing     | the moment to ask, of a LUN that is not ready|
 //    kReady       | requests and answers                         |
-//    kWaiting     | the end of the back-off                      | 100 ms to 1 s
+//    kWaiting     | the end of the back-off                      | 100 ms to 1 s, divided by the portals
 //    kClosing     | the answer to the logout                     | 1 s
 //
 // From the first step until kReady, all together may take replacement_timeout; the clock starts anew when a
@@ -96,6 +96,7 @@ class IscsiLun final : public Lun, private SessionHandler {
   bool CheckSilence(const char* why);
   void AwaitResetLonger();
   void OnPhaseTimeout();
+  void WatchSilence() { silence_.Start(now_, silence_limit_.limit() / 2, silence_limit_.limit()); }
   bool IsStarting() const { return phase_ >= Phase::kWaiting && phase_ <= Phase::kPausing; }
   // Where there is another portal, an attempt at this one is short.
   Clock::duration ConnectLimit() const {

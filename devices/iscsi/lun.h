@@ -14,10 +14,11 @@
 // it lies in shared memory.
 //
 // Failure: a lost connection is not an error, nor is a wrong digest, which ends the connection. The Lun logs
-// in again (after 100 ms, backing off to 1 s; at the target's next portal where a login fails or the
-// connection fell silent), has the target confirm by a LUN reset that the old commands are over, and only
-// then sends again, in the order of submission, what was not answered. A request that has ended eight
-// sessions is answered with EIO.
+// in again (after 100 ms, backing off to 1 s, both divided by the target's portals; at the next portal where
+// a login fails or the connection fell silent), has the target confirm by a LUN reset that the old commands
+// are over, and only then sends again, in the order of submission, what was not answered. A request that has
+// ended eight sessions is answered with EIO. While a portal keeps it waiting, it looks whether another one
+// opens that refused connections, as a gateway's does that has taken the array, and goes there at once.
 //
 // Of several portals, one may be a gateway's that was shut out of the storage and does not know it yet: all
 // that is asked of it fails. So an error of the medium ends the connection, and what failed is sent again

@@ -10,51 +10,90 @@
 #include <cerrno>
 
 namespace lunkeeper::iscsi {
+namespace {
+
+constexpr std::chrono::milliseconds kLookInterval(100);
+
+}  // namespace
 
 LunConnection::LunConnection(const Connection& connection, InitiatorSession* session) : session_(session) {
   const std::optional<Address> own = ParseAddress(connection.portal);
   if (!own) return;
-  addresses_.push_back(*own);
+  portals_.push_back({.address = *own});
   for (const std::string& portal : connection.other_portals)
-    if (const std::optional<Address> other = ParseAddress(portal)) addresses_.push_back(*other);
-  refused_.resize(addresses_.size());
+    if (const std::optional<Address> other = ParseAddress(portal)) portals_.push_back({.address = *other});
 }
 
 void LunConnection::NoteSuccess() {
-  refused_.assign(addresses_.size(), false);
+  for (Portal& portal : portals_) portal.refused = portal.closed = false;
   failures_ = 0;
 }
 
 bool LunConnection::NoteRefusal() {
-  refused_[next_] = true;
-  return std::find(refused_.begin(), refused_.end(), false) == refused_.end();
+  portals_[next_].refused = true;
+  return std::ranges::all_of(portals_, &Portal::refused);
+}
+
+LunConnection::Clock::duration LunConnection::PauseBeforeOpen(Clock::duration backoff) const {
+  return opened_ ? Clock::duration::zero() : backoff / static_cast<int64_t>(portals_.size());
+}
+
+LunConnection::Clock::time_point LunConnection::next_look() const {
+  const bool waits = is_open() && !(connected_ && session_->logged_in());
+  const auto is_other = [this](const Portal& portal) { return portal.closed && &portal != &portals_[next_]; };
+  return waits && std::ranges::any_of(portals_, is_other) ? next_look_ : Clock::time_point::max();
+}
+
+// A look that is not answered yet goes on: a slow network is no reason to begin anew.
+bool LunConnection::FindOpenedPortal(Clock::time_point now) {
+  if (now < next_look()) return false;
+  next_look_ = now + kLookInterval;
+  for (size_t at = 0; at < portals_.size() && !opened_; ++at) {
+    Portal& portal = portals_[at];
+    if (at == next_ || !portal.closed) continue;
+    const Attempt seen = portal.look ? ResultOf(portal.look) : Attempt{.error = ENOTCONN};
+    if (seen.connected) opened_ = at;
+    if (seen.error != 0) portal.look = OpenSocket(portal.address);
+  }
+  return opened_.has_value();
 }
 
 int LunConnection::Open() {
-  socket_ = OpenSocket(addresses_[next_]);
+  socket_ = OpenSocket(portals_[next_].address);
   readable_from_ = 1;
+  opened_.reset();
+  next_look_ = {};  // at once
   tried_ = true;
   connected_ = false;
-  return socket_ ? 0 : errno;
+  const int error = socket_ ? 0 : errno;
+  portals_[next_].closed = error == ECONNREFUSED;
+  return error;
 }
 
-LunConnection::Attempt LunConnection::FinishOpen() {
-  const int error = ConnectResult(socket_.get());
+LunConnection::Attempt LunConnection::ResultOf(const UniqueFd& socket) {
+  const int error = ConnectResult(socket.get());
   if (error != 0) return {.error = error};
   // No error also means "not yet": only a connected socket has a peer.
   sockaddr_storage peer;
   socklen_t size = sizeof peer;
-  connected_ = ::getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&peer), &size) == 0;
-  return {.connected = connected_};
+  return {.connected = ::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&peer), &size) == 0};
+}
+
+LunConnection::Attempt LunConnection::FinishOpen() {
+  const Attempt attempt = ResultOf(socket_);
+  connected_ = attempt.connected;
+  portals_[next_].closed = attempt.error == ECONNREFUSED;
+  return attempt;
 }
 
 void LunConnection::Close(bool leave_portal) {
   // What the session says is of this connection only if there was one.
   const bool worked = connected_ && session_->logged_in();
   if (tried_ && (leave_portal || !worked)) {
-    next_ = (next_ + 1) % addresses_.size();
+    next_ = opened_.value_or((next_ + 1) % portals_.size());
     ++failures_;
   }
+  for (Portal& portal : portals_) portal.look.Reset();
   tried_ = false;
   socket_.Reset();
   wants_write_ = false;

@@ -3,9 +3,14 @@
 // session straight to where they are wanted (splice_pipe.h). It decides nothing but which of the target's
 // portals is next: the same one for as long as it is of use.
 //
+// A portal that refuses connections is of a host that lives, where nobody listens: as that of a gateway which
+// stands by. It opens when that gateway has taken the array, so it is tried again and again while another
+// portal, perhaps the dead gateway's, keeps this connection waiting.
+//
 // One thread; nothing allocates. The session outlives it. Errors are errnos; EPIPE: the target has closed it.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -17,13 +22,15 @@ namespace lunkeeper::iscsi {
 
 class LunConnection {
  public:
+  using Clock = Lun::Clock;
+
   // Of the other portals those count that are numeric addresses.
   LunConnection(const Connection& connection, InitiatorSession* session);
 
-  bool has_address() const { return !addresses_.empty(); }
-  bool has_choice() const { return addresses_.size() > 1; }
+  bool has_address() const { return !portals_.empty(); }
+  bool has_choice() const { return portals_.size() > 1; }
   // Not every portal has been tried since the last Lun that was accepted.
-  bool in_first_round() const { return failures_ < addresses_.size(); }
+  bool in_first_round() const { return failures_ < portals_.size(); }
   // A Lun was accepted over this connection.
   void NoteSuccess();
   // The present portal has refused the login. Whether all have, since the last success: a single one may be
@@ -34,12 +41,21 @@ class LunConnection {
 
   // Begins to connect; 0 or an errno. Writable when that is over.
   int Open();
+  // How long to wait before that, of a back-off for a single portal: so each is asked as often as if it were
+  // the only one. One that has just opened is asked at once.
+  Clock::duration PauseBeforeOpen(Clock::duration backoff) const;
   // Whether the connection is there now; an errno where the attempt has failed.
   struct Attempt {
     int error = 0;
     bool connected = false;
   };
   Attempt FinishOpen();
+  // When to call FindOpenedPortal, if at all: from Open to the end of the login.
+  Clock::time_point next_look() const;
+  // Looks, without waiting, whether a portal that refused connections takes them now. True: it is the next
+  // one after Close. Once for each time that it opens: one that was open all the time may lead to the same
+  // slow target.
+  bool FindOpenedPortal(Clock::time_point now);
   // `leave_portal`: although it took the login, the next attempt is at another one.
   void Close(bool leave_portal = false);
 
@@ -57,10 +73,19 @@ class LunConnection {
  private:
   LunRequest* DeliverableRequest() const;
   ssize_t DeliverData(LunRequest& request);
+  static Attempt ResultOf(const UniqueFd& socket);
 
-  std::vector<Address> addresses_;  // empty: the connection's own portal is no address
+  // What happened there is of the time since the last success.
+  struct Portal {
+    Address address;
+    bool refused = false;  // the login
+    bool closed = false;   // the last connection
+    UniqueFd look = {};    // an attempt beside that at another portal
+  };
+  std::vector<Portal> portals_;  // empty: the connection's own portal is no address
   size_t next_ = 0;
-  std::vector<bool> refused_;               // of each address
+  std::optional<size_t> opened_;  // found by FindOpenedPortal since the last Open
+  Clock::time_point next_look_;
   size_t failures_ = 0;                     // portals that were left since the last success
   bool tried_ = false, connected_ = false;  // of the attempt since the last Close
   InitiatorSession* const session_;

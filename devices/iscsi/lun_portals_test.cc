@@ -180,5 +180,39 @@ TEST_CASE("a portal that takes connections and never answers a login is left soo
   REQUIRE(rig.Becomes(LunHealth::kHealthy, seconds(60)));
 }
 
+// The next gateway stands by, with its portal closed, until it has taken the array from the one before.
+TEST_CASE("a portal that opens is found while another one keeps the LUN waiting") {
+  testing::SilentPort before;
+  FakeTarget next(/*open=*/false);
+  const bool is_dead = GENERATE(false, true);
+  LunRig rig([&](LunOptions& options) {
+    options.connection.portal = next.portal();
+    options.connection.other_portals = {before.portal()};
+    options.path_timeout = options.login_timeout = std::chrono::minutes(5);
+    options.command_timeout = std::chrono::minutes(15);
+  });
+  is_dead ? before.FallSilent() : before.Freeze();
+  rig.lun->Start();
+  next.Open();
+  REQUIRE(rig.Becomes(LunHealth::kHealthy, seconds(60)));
+  REQUIRE(next.Count("login") == 1);
+}
+
+TEST_CASE("silence is noticed as soon as before, once a move to another portal has led to something") {
+  FakeTarget other;
+  LunRig rig([&](LunOptions& options) {
+    options.connection.other_portals = {other.portal()};
+    options.path_timeout = milliseconds(1000);
+  });
+  rig.Start();
+  rig.target.Change([](auto& traits) { traits.script = Once(kWrite, {Reaction::kSilence}); });
+  TestRequest write(LunOp::kWrite, 0, 512, 'x');
+  rig.lun->Submit(&write);
+  REQUIRE(rig.Answered(write, seconds(60)));
+  REQUIRE(other.At(0) == 'x');
+  // The ping after half of it.
+  REQUIRE(rig.lun->NextDeadline() <= Lun::Clock::now() + rig.options.path_timeout / 2);
+}
+
 }  // namespace
 }  // namespace lunkeeper

@@ -19,7 +19,8 @@ class SilenceLimit {
 
   Duration limit() const { return limit_; }
   void OnMove() { limit_ = std::min(2 * limit_, longest_); }
-  void OnProgress() { limit_ = shortest_; }
+  // The last move has led to something. Whether that makes the limit shorter: also that of this connection.
+  bool OnProgress() { return std::exchange(limit_, shortest_) != shortest_; }
 
  private:
   const Duration shortest_, longest_;

@@ -38,17 +38,18 @@ std::string Named(const FakeCommand& command) {
 
 }  // namespace
 
-FakeTarget::FakeTarget()
+FakeTarget::FakeTarget(bool open)
     : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), medium_(8192 * kBlock) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  auto* name = reinterpret_cast<sockaddr*>(&address);
+  sockaddr_in address{AF_INET, 0, {htonl(INADDR_LOOPBACK)}, {}};
   socklen_t size = sizeof address;
-  ::bind(listener_.get(), name, size);
-  ::listen(listener_.get(), 8);
-  ::getsockname(listener_.get(), name, &size);
+  ::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), size);
+  ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size);
   port_ = ntohs(address.sin_port);
+  if (open) Open();
+}
+
+void FakeTarget::Open() {
+  ::listen(listener_.get(), 8);
   thread_ = std::thread([this] { Serve(); });
 }
 
@@ -56,7 +57,7 @@ FakeTarget::~FakeTarget() {
   stop_ = true;
   ::shutdown(listener_.get(), SHUT_RDWR);
   Inject({});
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void FakeTarget::Change(const std::function<void(Traits&)>& change) {

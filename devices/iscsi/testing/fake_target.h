@@ -72,8 +72,10 @@ class FakeTarget {
     Script script;
   };
 
-  FakeTarget();
+  // `open`: else its port refuses connections until Open.
+  explicit FakeTarget(bool open = true);
   ~FakeTarget();
+  void Open();
 
   std::string portal() const { return "127.0.0.1:" + std::to_string(port_); }
   void Change(const std::function<void(Traits&)>& change);
