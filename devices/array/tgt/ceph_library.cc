@@ -97,6 +97,7 @@ absl::Status FindRbd(void* handle, CephLibrary* library) {
   LK_FIND(rbd_close);
   LK_FIND(rbd_resize);
   LK_FIND(rbd_get_size);
+  LK_FIND(rbd_get_id);
   LK_FIND(rbd_get_features);
   LK_FIND(rbd_get_modify_timestamp);
   LK_FIND(rbd_snap_create);

@@ -93,6 +93,7 @@ struct CephLibrary {
   int (*rbd_close)(Handle image);
   int (*rbd_resize)(Handle image, uint64_t size);
   int (*rbd_get_size)(Handle image, uint64_t* size);
+  int (*rbd_get_id)(Handle image, char* id, size_t length);
   int (*rbd_get_features)(Handle image, uint64_t* features);
   int (*rbd_get_modify_timestamp)(Handle image, timespec* changed);
   int (*rbd_snap_create)(Handle image, const char* name);

@@ -27,10 +27,11 @@ namespace {
 
 constexpr int kRenewalsInTime = 5;  // in `takeover_after`
 constexpr int kMostMissed = 2;      // renewals between two looks of a watch that goes on
+constexpr int kLooks = 20;          // of a watch, in `takeover_after`
 constexpr double kHeldShare = 0.8;  // of `takeover_after`; what is answered later could be another's to say
 constexpr int kMostWaits = 12;      // of `takeover_after`, until TakeArray gives up
 // Monitors answer each after some 0.2 to 1 s, many at a time as fast as one.
-constexpr size_t kBlockers = 16;
+constexpr size_t kBlockers = 128;
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
@@ -60,6 +61,10 @@ class RecordWatch {
     looked_ = now;
     if (alive) return Sign::kAlive;
     return absl::FromChrono(now - since_) >= still_for_ ? Sign::kStill : Sign::kUnknown;
+  }
+  // Until the next look: no later than a record that goes on standing still has done so for long enough.
+  absl::Duration pause() const {
+    return std::clamp(still_for_ - Since(since_), absl::ZeroDuration(), still_for_ / kLooks);
   }
 
  private:
@@ -110,7 +115,7 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> GatewayLease::TakeArray(const Ceph
       if (sign != RecordWatch::Sign::kStill) {
         if (!std::exchange(told, true))
           LogInfo("array", "looking whether another gateway serves the array", {{"host", before->host}});
-        absl::SleepFor(options.takeover_after / (2 * kRenewalsInTime));
+        absl::SleepFor(watch.pause());
         continue;
       }
     }

@@ -151,6 +151,8 @@ TEST_CASE_METHOD(OnCeph,
   second.options.name = options.name;
   second.options.ceph = options.ceph;
   REQUIRE(second.Open() == absl::OkStatus());
+  // Else the first write waits until librbd has had the old client shut out, which it is.
+  CHECK(!absl::StrContains(Rbd("lock ls " + ImageOf(volume)), "client."));
   CHECK(!old->Write(2, 'x'));
   const auto there = second.Cluster();
   const auto grant = there->grants().AcquireGrant({.volume = volume, .node = kA}, absl::ZeroDuration());

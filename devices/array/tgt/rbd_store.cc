@@ -16,6 +16,7 @@
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "devices/array/tgt/image_lock.h"
 #include "devices/array/tgt/pool_clones.h"
 
 namespace lunkeeper {
@@ -71,6 +72,8 @@ absl::StatusOr<LunBacking> RbdStore::BackingOf(const std::string& path) const {
   const RbdName name = NameOf(path);
   ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, "", /*read_only=*/true));
   RETURN_IF_ERROR(pool_->CheckCacheOf(image, name.image));
+  const absl::Status freed = BreakImageLock(*pool_, image, lease_->shut_out());
+  if (!freed.ok()) LogWarn("array", std::string(freed.message()));  // tgtd does it when it first writes
   const CephOptions& options = pool_->options();
   return LunBacking{.path = path,
                     .type = "rbd",
