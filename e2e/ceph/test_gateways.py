@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 
 import pytest
 
 from harness.checker import BlockChecker
+from harness.ceph import Ceph
 from harness.cleanup import wait_until
 from harness.gateways import Gateway, Machine
+from harness.processes import state_of
 from harness.rig import Rig
 from harness.volume import MIB, Volume
 
@@ -91,6 +94,34 @@ def test_a_frozen_gateway_is_taken_over_and_writes_nothing_after_it_thaws(
     writer.stop_good()
     writer.verify()
     moved.down(with_controller=True).delete()
+
+
+@pytest.mark.parametrize("second", ["both portals are in the grants"], indirect=True)
+def test_a_gateway_that_ceph_does_not_answer_ends_when_another_one_serves_and_not_before(
+    rig: Rig, second: Gateway, ceph: Ceph
+) -> None:
+    """It answers nodes' pings, and carries out nothing: they would leave it only after 30 s."""
+    volume, checker = volume_in_use(rig)
+    first = first_of(rig)
+    host, port = second.portal.split(":")
+    (osd,) = ceph.osds
+    os.kill(osd.pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: not rig.controller.ready(), 60, "it knows that it may lose the array")
+        time.sleep(2)  # in which it would have looked for another one
+        assert first.agent.running()
+        assert first.tgtd()
+        with socket.create_server((host, int(port))):  # as the other one's tgtd
+            wait_until(first.is_gone, 60, "it has ended, and its tgtd")
+        assert state_of(osd.pid) == "T"
+    finally:
+        os.kill(osd.pid, signal.SIGCONT)
+    assert "another one has begun to serve" in first.agent.log.read_text()
+    rig.start()
+    checker.wait_for_writes(300, seconds=120)
+    checker.stop_good()
+    checker.verify()
+    volume.down(with_controller=True).delete()
 
 
 @pytest.mark.parametrize("second", ["a portal of its own"], indirect=True)

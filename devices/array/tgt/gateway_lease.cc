@@ -152,7 +152,8 @@ GatewayLease::GatewayLease(const CephPool& pool, const GatewayLeaseOptions& opti
                   const absl::Status renewed = ChangeRecord([](GatewayRecord&) {});
                   if (!renewed.ok()) LogWarn("array", std::string(renewed.message()));
                 }),
-      confirmations_(options_.takeover_after, [this] { Confirm(); }) {}
+      confirmations_(options_.takeover_after, [this] { Confirm(); }),
+      looks_(options_.takeover_after / (2 * kRenewalsInTime), [this] { LookForOther(); }) {}
 
 // The record is what this object wrote last, since nobody else changes it without taking it.
 absl::Status GatewayLease::ChangeRecord(const std::function<void(GatewayRecord&)>& change) {
@@ -172,8 +173,24 @@ absl::Status GatewayLease::ChangeRecord(const std::function<void(GatewayRecord&)
     lost_ = absl::IsAborted(changed);
     if (!lost_) return changed;
   }
-  options_.on_lost(changed);
+  TellLost(changed);
   return absl::UnavailableError(changed.message());
+}
+
+void GatewayLease::TellLost(const absl::Status& why) {
+  if (!told_.exchange(true)) options_.on_lost(why);
+}
+
+// Without this its tgtd would go on to answer nodes' pings, and carry out nothing, for as long as Ceph is
+// silent. Only another gateway that begins to serve is a reason: where Ceph answers nobody, this one goes on
+// when it does. One that seems to serve already before it can have taken the array is something else, such as
+// a frozen gateway of before.
+void GatewayLease::LookForOther() {
+  const bool missed = Since(renewed_) > kMostMissed * options_.takeover_after / kRenewalsInTime;
+  const bool serves = !missed || !options_.other_serves || options_.other_serves();
+  const bool served = std::exchange(other_served_, serves);
+  if (serves && !served && missed && !CheckHeld().ok())
+    TellLost(absl::UnavailableError("Ceph does not answer this gateway, and another one has begun to serve"));
 }
 
 absl::Status GatewayLease::CheckHeld() const {

@@ -9,7 +9,7 @@
 //   lease->RegisterImage(image, clients);            // before anybody may write to an image through them
 //
 // What is shut out is shut out by every OSD, so the one before need not agree or even notice. It notices
-// when it next changes the record: `on_lost`.
+// when it next changes the record, or, while Ceph does not answer it, by `other_serves`: then `on_lost`.
 //
 // TakeArray watches the record of another gateway. One that changes is of a gateway that lives: it is left
 // alone, and TakeArray fails, or stands by and watches on. One that stands still for `takeover_after`, by
@@ -51,6 +51,9 @@ struct GatewayLeaseOptions {
   // Called once, on any thread: another gateway has the array, or has shut this one out. Nothing that this
   // process still writes arrives, so it is to end.
   std::function<void(const absl::Status& why)> on_lost;
+  // Asked some times in `takeover_after` while renewals fail, on a thread of its own: whether another gateway
+  // is seen to serve, other than by Ceph. That it begins to is on_lost. It answers in about a second.
+  std::function<bool()> other_serves = nullptr;
 };
 
 class GatewayLease {
@@ -88,23 +91,27 @@ class GatewayLease {
   GatewayLease(const CephPool& pool, const GatewayLeaseOptions& options, GatewayRecord record,
                bool tgtds_go_on, std::chrono::steady_clock::time_point taken);
   void Confirm() ABSL_LOCKS_EXCLUDED(confirm_mu_);
+  void LookForOther();
+  void TellLost(const absl::Status& why);
   absl::Status ChangeRecord(const std::function<void(GatewayRecord&)>& change) ABSL_LOCKS_EXCLUDED(mu_);
 
   const CephPool& pool_;
   const GatewayLeaseOptions options_;
+  bool other_served_ = true;  // at the last look; of the looks' thread
   const bool tgtds_go_on_;
   const uint64_t epoch_;
   std::set<ClientAddress> shut_out_;
   // When the last change that succeeded began: a watcher sees it then or later.
   std::atomic<std::chrono::steady_clock::time_point> renewed_;
-  absl::Mutex mu_;  // held while the record is changed
+  std::atomic<bool> told_ = false;  // on_lost
+  absl::Mutex mu_;                  // held while the record is changed
   GatewayRecord record_ ABSL_GUARDED_BY(mu_);
   bool lost_ ABSL_GUARDED_BY(mu_) = false;
   absl::Mutex confirm_mu_;
   // The last call to ConfirmHeld, and the beginning of the last look that found this gateway in the record.
   std::chrono::steady_clock::time_point wanted_ ABSL_GUARDED_BY(confirm_mu_);
   std::chrono::steady_clock::time_point confirmed_ ABSL_GUARDED_BY(confirm_mu_);
-  Periodic renewals_, confirmations_;  // last: their threads use the others
+  Periodic renewals_, confirmations_, looks_;  // last: their threads use the others
 };
 
 }  // namespace lunkeeper

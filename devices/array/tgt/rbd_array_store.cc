@@ -26,6 +26,7 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "devices/array/tgt/gateway_lease.h"
+#include "devices/array/tgt/peer_portal.h"
 #include "devices/array/tgt/pool_file.h"
 #include "devices/array/tgt/pool_lock.h"
 #include "devices/array/tgt/rbd_store.h"
@@ -40,6 +41,7 @@ constexpr char kTgtdModule[] = "/usr/lib/tgt/backing-store/bs_rbd.so";
 constexpr absl::Duration kLockExpires = absl::Seconds(35), kTgtdEnds = absl::Seconds(30);
 // At the end of an agent that nobody waits for: the next one ends a tgtd that needs longer.
 constexpr absl::Duration kEndsAtOnce = absl::Seconds(5);
+constexpr absl::Duration kPeerAnswers = absl::Seconds(1);
 
 // Of the objects that a file of the VFS consists of; it carries the lock.
 std::string FirstPiece(const std::string& file) { return file + ".0000000000000000"; }
@@ -166,14 +168,16 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> TakeLease(const CephPool& pool,
     RETURN_IF_ERROR(KillTgtds(options.pool_dir, absl::Now() + kTgtdEnds));
   ASSIGN_OR_RETURN(
       std::unique_ptr<GatewayLease> lease,
-      GatewayLease::TakeArray(pool, {.array = options.name,
-                                     .holder = holder,
-                                     .host = HostName(),
-                                     .takeover_after = options.ceph.takeover_after,
-                                     .stand_by = StandBy(options),
-                                     .on_lost = [directory = options.pool_dir](const absl::Status& why) {
-                                       EndAtOnce(directory, why);
-                                     }}));
+      GatewayLease::TakeArray(
+          pool,
+          {.array = options.name,
+           .holder = holder,
+           .host = HostName(),
+           .takeover_after = options.ceph.takeover_after,
+           .stand_by = StandBy(options),
+           .on_lost = [directory = options.pool_dir](const absl::Status& why) { EndAtOnce(directory, why); },
+           // One that stands by has its portal closed.
+           .other_serves = [peers = options.peer_portals] { return FindOpenPortal(peers, kPeerAnswers); }}));
   RETURN_IF_ERROR(lease->ShutOut());
   if (!lease->tgtds_go_on()) RETURN_IF_ERROR(KillTgtds(options.pool_dir, absl::Now() + kTgtdEnds));
   return lease;

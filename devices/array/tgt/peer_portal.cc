@@ -1,0 +1,60 @@
+#include "devices/array/tgt/peer_portal.h"
+
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/host_port.h"
+#include "base/unique_fd.h"
+
+namespace lunkeeper {
+namespace {
+
+// An attempt to connect, under way or made; not valid: it failed at once.
+UniqueFd BeginConnection(const std::string& portal) {
+  const auto where = ParseHostPort(portal);
+  if (!where) return {};
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(where->host.c_str(), absl::StrCat(where->port).c_str(), &hints, &found) != 0) return {};
+  UniqueFd fd(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (fd && ::connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS) fd.Reset();
+  ::freeaddrinfo(found);
+  return fd;
+}
+
+bool IsConnected(int fd) {
+  sockaddr_storage peer;
+  socklen_t size = sizeof(peer);
+  return ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0;
+}
+
+}  // namespace
+
+bool FindOpenPortal(const std::vector<std::string>& portals, absl::Duration within) {
+  const absl::Time deadline = absl::Now() + within;
+  std::vector<UniqueFd> sockets;
+  for (const std::string& portal : portals)
+    if (UniqueFd fd = BeginConnection(portal)) sockets.push_back(std::move(fd));
+  std::vector<pollfd> waiting;
+  for (const UniqueFd& fd : sockets) waiting.push_back({.fd = fd.get(), .events = POLLOUT, .revents = 0});
+  while (!waiting.empty()) {
+    const absl::Duration left = std::max(deadline - absl::Now(), absl::ZeroDuration());
+    if (::poll(waiting.data(), waiting.size(), static_cast<int>(absl::ToInt64Milliseconds(left))) <= 0)
+      return false;
+    for (const pollfd& ended : waiting)
+      if (ended.revents != 0 && IsConnected(ended.fd)) return true;
+    std::erase_if(waiting, [](const pollfd& ended) { return ended.revents != 0; });
+  }
+  return false;
+}
+
+}  // namespace lunkeeper
