@@ -63,6 +63,7 @@ def three_die(five_nodes, place, failover):
             failover={"budgetPercent": 20, "overBudget": over_budget},
             controller={"nodeSelector": {}, "affinity": only_on(five_nodes[:2])},
         )
+        failover.wait_until_all_say(f"budget 20 % of the nodes, then {over_budget.replace('-', ' ')};")
         placed = [place(f"db-{node}", node=node) for node in five_nodes]
         if cordoned:
             failover.kubectl("cordon", *five_nodes[2:])
@@ -73,6 +74,7 @@ def three_die(five_nodes, place, failover):
     yield happen
     failover.end()
     deploy.install(failover.cluster)
+    failover.wait_until_all_say("budget 100 % of the nodes, then one by one;")
 
 
 def only_on(nodes):

@@ -17,6 +17,8 @@ MOVES_SECONDS = 30
 SLOW_SECONDS = 60
 OVER_SECONDS = 90  # from a node's return until nothing of its fence is left
 READY_SECONDS = 90
+# Until a pod that runs has the new settings: kubelet looks at a ConfigMap once a minute or so.
+SETTINGS_SECONDS = 150
 REPLACEMENT_SECONDS = 60  # until a replacement must have written
 COORDINATOR_PORT = 7443
 
@@ -155,9 +157,9 @@ class Failover:
 
         return wait_until(found, 30, "a controller leads", pause=0.2)
 
-    def classification(self, node):
-        """How the controllers on other nodes classify a node, and why. Each has its own evidence."""
-        said = [
+    def said(self, but_on=None):
+        """What each controller says of itself and of the nodes, but for those on one node."""
+        return [
             self.kubectl.attempt(
                 "exec",
                 f"--namespace={deploy.NAMESPACE}",
@@ -169,9 +171,22 @@ class Failover:
                 "--endpoint=unix:///admin/admin.sock",
             ).stdout
             for pod in deploy.pods(self.cluster, "controller")
-            if pod["spec"]["nodeName"] != node
+            if but_on is None or pod["spec"]["nodeName"] != but_on
         ]
-        return "\n".join(line for each in said for line in each.split("\n") if f"node {node}." in line)
+
+    def wait_until_all_say(self, words, seconds=SETTINGS_SECONDS):
+        """Waits until each controller says so, for instance that it goes by other settings."""
+
+        def say():
+            said = self.said()
+            return said and all(words in each for each in said)
+
+        wait_until(say, seconds, lambda: f"all say {words}; what they say is\n{self.said()}", pause=0.5)
+
+    def classification(self, node):
+        """How the controllers on other nodes classify a node, and why. Each has its own evidence."""
+        lines = "\n".join(self.said(but_on=node)).split("\n")
+        return "\n".join(line for line in lines if f"node {node}." in line)
 
     def wait_for_classification(self, node, words, seconds=SLOW_SECONDS):
         wait_until(
