@@ -54,7 +54,7 @@ absl::StatusOr<ImportFacts> ReadImportFacts(const ImportCommand& command) {
   ASSIGN_OR_RETURN(facts.claims, kube::ListAll(*client, {{"", "v1", "persistentvolumeclaims"}}, limits));
   ASSIGN_OR_RETURN(facts.storage_classes,
                    kube::ListAll(*client, {{"storage.k8s.io", "v1", "storageclasses"}}, limits));
-  ASSIGN_OR_RETURN(facts.nodes, ReadNodes(*client, limits.deadline));
+  ASSIGN_OR_RETURN(facts.nodes, ReadNodes(*client, absl::Now() + limits.TimeLeft()));
   return facts;
 }
 

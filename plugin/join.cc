@@ -117,7 +117,7 @@ absl::StatusOr<Texts> ReadSecret(const std::string& folder, absl::Time deadline)
   config.token_file = folder + "/api-token";
   ASSIGN_OR_RETURN(const auto client, kube::MakeKubeClient(config));
   const kube::ObjectRef where{{"", "v1", "secrets"}, TextAt(*api, {"namespace"}), TextAt(*api, {"secret"})};
-  ASSIGN_OR_RETURN(const Json secret, client->Get(where, kube::Limits{.deadline = deadline}));
+  ASSIGN_OR_RETURN(const Json secret, client->Get(where, deadline));
   Texts files;
   for (const char* name : kFiles) files[name] = DataAt(secret, name);
   return files;

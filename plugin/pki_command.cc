@@ -42,10 +42,10 @@ absl::Status RenewUntilDone(PkiCommandLine command_line, const MakeClient& clust
   ASSIGN_OR_RETURN(const auto client, cluster());
   const PkiOptions options{.leaf_life = absl::Hours(24 * command_line.days),
                            .authority_life = absl::Hours(24 * command_line.ca_days)};
-  const kube::Limits limits{.deadline = absl::Now() + absl::Seconds(command_line.timeout_seconds)};
+  const kube::Limits limits(absl::Now() + absl::Seconds(command_line.timeout_seconds));
   while (true) {
     const absl::Status status = RenewStoredPki(*client, command_line.names, options, absl::Now(), limits);
-    if (IsFinal(status) || absl::Now() + kTryAgain > limits.deadline) return status;
+    if (IsFinal(status) || kTryAgain > limits.TimeLeft()) return status;
     LogWarn("pki", "again in a second", {{"why", std::string(status.message())}});
     kube::PauseFor(kTryAgain, std::stop_token());
   }

@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+
+#include "absl/time/clock.h"
 
 namespace lunkeeper::testing {
 namespace {
@@ -16,6 +19,14 @@ std::atomic<time_t> ahead_seconds = 0;
 
 WallClockAhead::WallClockAhead(absl::Duration by) { ahead_seconds = absl::ToInt64Seconds(by); }
 WallClockAhead::~WallClockAhead() { ahead_seconds = 0; }
+
+void AwaitAbseilsClock() {
+  const auto is_off = [] {
+    const absl::Duration off = absl::Now() - absl::FromChrono(std::chrono::system_clock::now());
+    return absl::AbsDuration(off) > absl::Minutes(1);
+  };
+  while (is_off()) absl::SleepFor(absl::Milliseconds(10));
+}
 
 }  // namespace lunkeeper::testing
 

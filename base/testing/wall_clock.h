@@ -16,4 +16,8 @@ class WallClockAhead {
   WallClockAhead& operator=(const WallClockAhead&) = delete;
 };
 
+// absl::Now reckons for some seconds from the time that it last read. Returns when it shows what libc does:
+// call it where a change of the clock is to be seen by all that comes next.
+void AwaitAbseilsClock();
+
 }  // namespace lunkeeper::testing

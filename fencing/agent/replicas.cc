@@ -33,6 +33,9 @@ constexpr std::chrono::seconds kNamedFor(15);
 constexpr size_t kMostReplicas = 32;  // what others name opens no more connections than this
 // Long enough not to flood controllers that are starting, short enough that a mount does not notice.
 constexpr absl::Duration kPauseBetweenRounds = absl::Milliseconds(200);
+constexpr absl::Duration kLongestCall = absl::Hours(24);  // whatever the caller would wait
+
+using Clock = std::chrono::steady_clock;
 
 // Whether the status of a call comes from gRPC or the network, and not from a replica's handler. Such a call
 // may be repeated at another replica; all calls of the protocol are idempotent.
@@ -179,15 +182,19 @@ absl::Status Replicas::PrepareCall(grpc::ClientContext* context, absl::Time dead
 
 absl::Status Replicas::CallAny(const std::string& what, absl::Time deadline, const Call& call) {
   std::string last = "their names lead nowhere";
-  while (absl::Now() < deadline) {
-    for (const auto& replica : ListReplicas(deadline)) {
+  // A clock that is set back meanwhile must not keep the caller: a heartbeat to an array may wait for this.
+  const auto end = Clock::now() + absl::ToChronoNanoseconds(
+                                      std::clamp(deadline - absl::Now(), absl::ZeroDuration(), kLongestCall));
+  const auto left = [end] { return absl::FromChrono(end - Clock::now()); };
+  while (left() > absl::ZeroDuration()) {
+    for (const auto& replica : ListReplicas(absl::Now() + left())) {
       grpc::ClientContext context;
-      RETURN_IF_ERROR(PrepareCall(&context, deadline));
+      RETURN_IF_ERROR(PrepareCall(&context, absl::Now() + left()));
       const absl::Status status = FromGrpcStatus(call(*replica->stub, &context));
       if (!IsUnanswered(status, context)) return status;
       last = absl::StrCat(replica->address, ": ", std::string(status.message()));
     }
-    absl::SleepFor(std::min(kPauseBetweenRounds, deadline - absl::Now()));
+    absl::SleepFor(std::min(kPauseBetweenRounds, left()));
   }
   return absl::UnavailableError(
       absl::StrCat(what, ": no controller answers at ", absl::StrJoin(options_.addresses, ", "), " (", last,

@@ -3,10 +3,13 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <functional>
+#include <optional>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/testing/test_host.h"
+#include "base/testing/wall_clock.h"
 #include "fencing/protocol/answer_mark.h"
 
 namespace lunkeeper {
@@ -84,6 +87,27 @@ TEST_CASE("a DEADLINE_EXCEEDED that no replica gave is no answer, whatever its w
   ReplicasRig rig({replica.address()});
   CHECK(absl::IsUnavailable(rig.Release(absl::Seconds(1))));
   CHECK(replica.calls > 1);
+}
+
+TEST_CASE("a node whose clock is set back while nobody answers gives up all the same, and in time") {
+  std::optional<testing::WallClockAhead> ahead;
+  FakeReplica replica([](grpc::ServerContext*) {
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "ask another replica");
+  });
+  ReplicasRig rig({replica.address()});
+  REQUIRE(rig.replicas.ListReplicas(absl::Now() + absl::Seconds(20)).size() == 1);
+  std::atomic<bool> over = false;
+  ahead.emplace(absl::Hours(1));
+  testing::AwaitAbseilsClock();
+  std::jthread call([&] {
+    rig.Release(absl::Seconds(5)).IgnoreError();
+    over = true;
+  });
+  CHECK(testing::Eventually([&] { return replica.calls > 0; }));
+  ahead.reset();
+  testing::AwaitAbseilsClock();
+  CHECK(testing::Eventually([&] { return over.load(); }));
+  ahead.emplace(absl::Hours(2));  // so that it ends at last, however it waits
 }
 
 TEST_CASE("a replica that is leaving is left for another, also when its answer is marked") {

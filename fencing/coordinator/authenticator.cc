@@ -35,15 +35,15 @@ std::optional<absl::StatusOr<Authenticator::Caller>> Authenticator::RecallCaller
   if (token.empty()) return RefuseToken("there is none; send it as `authorization: Bearer …`");
   if (token.size() > kLongestToken) return RefuseToken("it is longer than any token is");
   const Digest digest = DigestOf(token);
-  const absl::Time now = absl::Now();
+  const SteadyTime now = std::chrono::steady_clock::now();
   const absl::MutexLock lock(&mutex_);
   const auto refused = refused_.find(digest);
   if (refused != refused_.end() && now < refused->second.until) return refused->second.why;
   const auto found = callers_.find(digest);
-  if (found == callers_.end() || found->second.caller.expires <= now) return std::nullopt;
+  if (found == callers_.end() || found->second.caller.expires <= absl::Now()) return std::nullopt;
   if (found->second.review_at <= now) {
     // So that no other call asks for the same review.
-    found->second.review_at = now + kRetryReview;
+    found->second.review_at = In(kRetryReview);
     boost::asio::post(again_, [this, digest, copy = std::string(token)] { ReviewAgain(digest, copy); });
   }
   return found->second.caller;
@@ -113,7 +113,7 @@ absl::Status Authenticator::CheckIdentity(const TokenIdentity& identity) const {
 void Authenticator::RememberCaller(const Digest& digest, const Caller& caller) {
   const absl::MutexLock lock(&mutex_);
   const absl::Time now = absl::Now();
-  callers_[digest] = {caller, now + limits_.review_again};
+  callers_[digest] = {caller, In(limits_.review_again)};
   by_expiry_.emplace(caller.expires, digest);
   // Expired entries always go; beyond the limit also the ones that expire soonest.
   while (!by_expiry_.empty() &&
@@ -125,7 +125,7 @@ void Authenticator::RememberCaller(const Digest& digest, const Caller& caller) {
 
 void Authenticator::RememberRefusal(const Digest& digest, const absl::Status& why) {
   const absl::MutexLock lock(&mutex_);
-  if (refused_.insert_or_assign(digest, Refused{why, absl::Now() + limits_.refused_for}).second)
+  if (refused_.insert_or_assign(digest, Refused{why, In(limits_.refused_for)}).second)
     refused_first_.push_back(digest);
   if (refused_.size() <= limits_.most_refused) return;
   refused_.erase(refused_first_.front());
@@ -137,7 +137,7 @@ void Authenticator::ReviewAgain(const Digest& digest, const std::string& token) 
   const absl::MutexLock lock(&mutex_);
   const auto found = callers_.find(digest);
   if (found == callers_.end()) return;
-  if (caller.ok()) found->second.review_at = absl::Now() + limits_.review_again;
+  if (caller.ok()) found->second.review_at = In(limits_.review_again);
   if (!absl::IsUnauthenticated(caller.status())) return;
   LogWarn("coordinator", "a token is good no more",
           {{"node", found->second.caller.node}, {"why", std::string(caller.status().message())}});

@@ -13,6 +13,7 @@
 // again or elsewhere.
 
 #include <boost/asio/thread_pool.hpp>
+#include <chrono>
 #include <deque>
 #include <map>
 #include <memory>
@@ -69,13 +70,18 @@ class Authenticator {
 
  private:
   using Digest = std::string;
+  // Of what is this program's own to time. A token's end is a time of day, which its issuer has set.
+  using SteadyTime = std::chrono::steady_clock::time_point;
+  static SteadyTime In(absl::Duration time) {
+    return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(time);
+  }
   struct Remembered {
     Caller caller;
-    absl::Time review_at;
+    SteadyTime review_at;
   };
   struct Refused {
     absl::Status why;
-    absl::Time until;
+    SteadyTime until;
   };
   absl::StatusOr<Caller> AskReviewer(const std::string& token);
   void RememberCaller(const Digest& digest, const Caller& caller);

@@ -1,9 +1,11 @@
 #include "fencing/coordinator/authenticator.h"
 
 #include <catch2/catch.hpp>
+#include <optional>
 
 #include "absl/strings/escaping.h"
 #include "base/testing/test_host.h"
+#include "base/testing/wall_clock.h"
 #include "fencing/coordinator/kube_token_reviewer.h"
 #include "fencing/coordinator/testing/static_token_reviewer.h"
 
@@ -126,6 +128,29 @@ TEST_CASE("a token that went bad is forgotten after its next review, in the back
   REQUIRE(f.Authenticate("token").ok());
   f.reviewer.Remove("token");
   CHECK(testing::Eventually([&] { return !f.Authenticate("token").ok(); }));
+}
+
+TEST_CASE("a token that went bad is noticed in time by a controller whose clock was set back") {
+  AuthenticatorFixture f(AuthenticatorLimits{.review_again = absl::Milliseconds(100)});
+  std::optional<testing::WallClockAhead> ahead(absl::Hours(1));
+  testing::AwaitAbseilsClock();
+  f.reviewer.AddNode("token", "node-1", absl::Hours(2));
+  REQUIRE(f.Authenticate("token").ok());
+  ahead.reset();
+  testing::AwaitAbseilsClock();
+  f.reviewer.Remove("token");
+  CHECK(testing::Eventually([&] { return !f.Authenticate("token").ok(); }));
+}
+
+TEST_CASE("a token that was refused by a clock which was ahead is good soon after that is set right") {
+  AuthenticatorFixture f(AuthenticatorLimits{.refused_for = absl::Milliseconds(100)});
+  f.reviewer.AddNode("token", "node-1");
+  std::optional<testing::WallClockAhead> ahead(absl::Hours(24));
+  testing::AwaitAbseilsClock();
+  CHECK_THAT(f.Why("token"), Catch::Contains("expired"));
+  ahead.reset();
+  testing::AwaitAbseilsClock();
+  CHECK(testing::Eventually([&] { return f.Authenticate("token").ok(); }));
 }
 
 TEST_CASE("a good token outlives an API server that does not answer, and its return") {

@@ -20,7 +20,7 @@ class KubeTokenReviewer final : public TokenReviewer {
   absl::StatusOr<TokenIdentity> Review(const std::string& token, const std::string& audience) override {
     ASSIGN_OR_RETURN(const absl::Time expires, ExpiryOf(token));
     const absl::StatusOr<kube::ReviewedToken> identity =
-        kube::ReviewToken(client_, token, audience, {.deadline = absl::Now() + kReviewTime});
+        kube::ReviewToken(client_, token, audience, absl::Now() + kReviewTime);
     if (identity.ok()) return TokenIdentity{identity->user, identity->node, expires};
     if (absl::IsUnauthenticated(identity.status())) return identity.status();
     // Whatever went wrong here, another replica may still reach the API server; UNAVAILABLE sends the node

@@ -112,7 +112,7 @@ absl::Status CallPool::MakeCall(const HttpRequest& request, Repeatable repeatabl
     Attempt attempt = TryOnce(request, repeatable, sink, limits);
     if (!attempt.retry_after) return attempt.status;
     const absl::Duration pause = *attempt.retry_after;
-    if (absl::Now() + pause >= limits.deadline || !PauseFor(pause, limits.stop)) return attempt.status;
+    if (pause >= limits.TimeLeft() || !PauseFor(pause, limits.stop)) return attempt.status;
   }
 }
 
@@ -166,7 +166,7 @@ absl::Status CallPool::TakeTurn(const HttpRequest& request, const Limits& limits
     return HasRoom() || limits.stop.stop_requested();
   };
   absl::MutexLock lock(&mu_);
-  if (!mu_.AwaitWithDeadline(absl::Condition(&ready), limits.deadline)) {
+  if (!mu_.AwaitWithTimeout(absl::Condition(&ready), limits.TimeLeft())) {
     return absl::DeadlineExceededError(absl::StrCat(request.what, ": all ", config_.connections,
                                                     " connections to the API server were busy for too long"));
   }

@@ -37,11 +37,8 @@ using beast::error_code;
 // Used for a Retry-After that is a date and not a number of seconds (RFC 9110, 10.2.3).
 constexpr absl::Duration kWhenSaid = absl::Seconds(1);
 constexpr size_t kReadBytes = 64 << 10;
-
-std::chrono::nanoseconds TimeLeft(const Limits& limits) {
-  const absl::Duration left = std::clamp(limits.deadline - absl::Now(), absl::ZeroDuration(), absl::Hours(1));
-  return absl::ToChronoNanoseconds(left);
-}
+// Of any call, so that "for ever" is a time that the clock has.
+constexpr absl::Duration kLongest = absl::Hours(24);
 
 // We rejected the server's certificate, or the server rejected ours and said so in a TLS alert. OpenSSL
 // reports alerts as reasons from SSL_AD_REASON_OFFSET on.
@@ -192,7 +189,7 @@ class BeastConnection final : public HttpsConnection {
   error_code RunOperation(const Limits& limits, Start start) {
     error_code result = asio::error::operation_aborted;
     if (limits.stop.stop_requested()) return result;
-    TcpStream().expires_after(TimeLeft(limits));
+    TcpStream().expires_after(absl::ToChronoNanoseconds(limits.TimeLeft()));
     start([&result](error_code error, auto&&...) { result = error; });
     const std::stop_callback stop(limits.stop, [this] { asio::post(io_, [this] { TcpStream().close(); }); });
     io_.restart();
@@ -210,6 +207,15 @@ class BeastConnection final : public HttpsConnection {
 };
 
 }  // namespace
+
+Limits::Limits(absl::Time until, std::stop_token stop_token)
+    : deadline(std::chrono::steady_clock::now() +
+               absl::ToChronoNanoseconds(std::clamp(until - absl::Now(), absl::ZeroDuration(), kLongest))),
+      stop(std::move(stop_token)) {}
+
+absl::Duration Limits::TimeLeft() const {
+  return std::max(absl::FromChrono(deadline - std::chrono::steady_clock::now()), absl::ZeroDuration());
+}
 
 absl::StatusOr<std::unique_ptr<HttpsConnection>> ConnectHttps(const KubeConfig& config,
                                                               const Limits& limits) {

@@ -8,6 +8,7 @@
 // certificate; FAILED_PRECONDITION, a file cannot be loaded; UNAVAILABLE, the connection broke, and the
 // server may or may not have done what a request asked for.
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -21,10 +22,15 @@
 
 namespace lunkeeper::kube {
 
-// Until when the caller waits.
+// Until when the caller waits. Made when the call begins: from then on the steady clock counts, so that a
+// time of day that is set meanwhile neither ends the call nor keeps it for hours.
 struct Limits {
-  absl::Time deadline;
-  std::stop_token stop = {};
+  Limits(absl::Time until, std::stop_token stop_token = {});
+  // Not below zero.
+  absl::Duration TimeLeft() const;
+
+  std::chrono::steady_clock::time_point deadline;
+  std::stop_token stop;
 };
 
 struct HttpRequest {

@@ -128,7 +128,7 @@ class HttpKubeClient final : public KubeClient {
   absl::StatusOr<std::unique_ptr<WatchStream>> OpenWatch(const Selection& selection,
                                                          const std::string& version, absl::Time open_by,
                                                          const Limits& limits) override {
-    const int64_t seconds = absl::ToInt64Seconds(limits.deadline - absl::Now() - kWatchMargin);
+    const int64_t seconds = absl::ToInt64Seconds(limits.TimeLeft() - kWatchMargin);
     HttpRequest request = MakeRequest("watch", "GET", KindRefOf(selection));
     request.target += QueryOf({{"watch", "true"},
                                {"allowWatchBookmarks", "true"},

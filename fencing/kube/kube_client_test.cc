@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -9,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/testing/wall_clock.h"
 #include "fencing/kube/informer.h"
 #include "fencing/kube/testing/api_fixture.h"
 
@@ -113,6 +115,37 @@ TEST_CASE("a server that is slow ends at the deadline") {
   CHECK(absl::IsDeadlineExceeded(client->Get(kPod, Soon(absl::Milliseconds(300))).status()));
   CHECK(absl::IsDeadlineExceeded(client->Delete(kPod, {}, std::nullopt, Soon(absl::Milliseconds(300)))));
   CHECK(absl::Now() - start < absl::Seconds(10));
+}
+
+TEST_CASE("a clock that is set while a call is under way neither keeps the call nor ends it") {
+  std::atomic<bool> hangs = true;
+  ApiFixture api([&](Exchange& exchange) {
+    if (hangs) return exchange.Hang();
+    exchange.Reply(Object("db", "db-0", 5));
+  });
+  const auto client = api.Client();
+  std::stop_source stop;
+  std::optional<lunkeeper::testing::WallClockAhead> ahead(absl::Hours(1));
+  lunkeeper::testing::AwaitAbseilsClock();
+  const Limits limits{absl::Now() + absl::Seconds(1), stop.get_token()};
+  ahead.reset();
+  lunkeeper::testing::AwaitAbseilsClock();
+  std::atomic<bool> over = false;
+  absl::Status status;
+  {
+    std::jthread call([&] {
+      status = client->Get(kPod, limits).status();
+      over = true;
+    });
+    CHECK(Eventually([&] { return over.load(); }));
+    stop.request_stop();
+  }
+  CHECK(absl::IsDeadlineExceeded(status));
+  hangs = false;
+  const Limits soon = Soon();
+  ahead.emplace(absl::Hours(1));
+  lunkeeper::testing::AwaitAbseilsClock();
+  CHECK(client->Get(kPod, soon).ok());
 }
 
 TEST_CASE("a call that is under way stops when asked to") {
