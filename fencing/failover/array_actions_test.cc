@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "base/testing/test_host.h"
 #include "devices/array/testing/fake_array.h"
 #include "fencing/failover/limits_board.h"
 
@@ -31,13 +32,15 @@ class OlderArray final : public Array, public GrantStore {
     return lists_grants ? real_.ListGrants(filter) : absl::UnimplementedError("no such call");
   }
   absl::StatusOr<std::vector<GrantSession>> ListSessions() override {
-    return absl::UnimplementedError("no such call");
+    if (sessions.empty()) return absl::UnimplementedError("no such call");
+    return sessions;
   }
   absl::StatusOr<std::vector<VolumeId>> ListWantedVolumes() override {
     return absl::UnimplementedError("no such call");
   }
 
   bool lists_grants = true;
+  std::vector<GrantSession> sessions;
 
  private:
   FakeArray& real_;
@@ -104,6 +107,45 @@ TEST_CASE("a poll tells which grants' commands nobody could count, and why") {
   CHECK(poll->view.unseen == "its tgtd 1 does not answer");
   REQUIRE(poll->view.holdings.size() == 2);
   for (const Holding& holding : poll->view.holdings) CHECK(holding.counted == (holding.volume == volumes[0]));
+}
+
+TEST_CASE("of a volume that two nodes share each has its own commands") {
+  const NodeId other("worker-2.0123456789abcdef");
+  FakeArray real;
+  OlderArray array(real);
+  VolumeSpec spec;
+  spec.name = "shared";
+  const VolumeId volume = real.CreateVolume(spec)->id;
+  for (const NodeId& node : {kNode, other})
+    REQUIRE(real.AcquireGrant({.volume = volume, .node = node, .access = Access::kSharedWrite},
+                              absl::ZeroDuration())
+                .ok());
+  array.sessions = {{volume, kNode, 3, 4, 0, 0}, {volume, kNode, 10, 0, 0, 0}, {volume, other, 100, 0, 0, 0}};
+  const auto poll = PollArray(ArrayId("a1"), array);
+  REQUIRE(poll.status() == absl::OkStatus());
+  REQUIRE(poll->view.holdings.size() == 2);
+  for (const Holding& holding : poll->view.holdings)
+    CHECK(holding.commands == (holding.node == kNode ? 17u : 100u));
+}
+
+TEST_CASE("a heartbeat that landed a while ago is as old in a poll") {
+  FakeArray array;
+  array.LandHeartbeat(kNode);
+  CHECK(testing::Eventually([&] {
+    const auto poll = PollArray(ArrayId("a1"), array);
+    return poll.ok() && poll->view.landed.size() == 1 && poll->view.landed.front().age >= 20_ms;
+  }));
+}
+
+TEST_CASE("an array that knows a newer term refuses, which is told from a failure") {
+  FakeArray real;
+  const Term term = *real.BeginTerm("controller-1");
+  REQUIRE(real.BeginTerm("controller-2").ok());
+  CHECK(FenceNodeOn({ArrayId("a1"), term, kNode, {}}, real, "controller-1").done.outcome ==
+        Outcome::kRefused);
+  CHECK(UnfenceNodeOn({ArrayId("a1"), term, kNode, 1}, real).done.outcome == Outcome::kRefused);
+  real.FailWith(absl::UnavailableError("no way to it from here"));
+  CHECK(FenceNodeOn({ArrayId("a1"), term + 1, kNode, {}}, real, "c-2").done.outcome == Outcome::kFailed);
 }
 
 TEST_CASE("a poll tells whose a fence is: a person's, or a leader's") {

@@ -38,6 +38,72 @@ TEST_CASE("a kubelet is read from the API server itself: its lease and whether i
   CHECK(answer.done.kubelet->ready);
 }
 
+TEST_CASE("a pod is deleted as the one that was seen, and without a grace period only after a fence") {
+  const std::string path = "/api/v1/namespaces/db/pods/db-0";
+  std::vector<kube::Json> bodies;
+  FakeApi api([](const std::string&) {},
+              [&](kube::Exchange& exchange) {
+                if (exchange.method == "DELETE") bodies.push_back(*kube::ParseJson(exchange.body));
+                return false;
+              });
+  const auto client = api.Client();
+  KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4));
+  api.Put(path, kube::Json::object());
+  const PodId pod("db/db-0");
+  const Uid uid(kube::TextAt(api.Get(path), {"metadata", "uid"}));
+  CHECK(actions.RemovePod({pod, Uid("of its predecessor"), Grace::kNone}).done.outcome == Outcome::kConflict);
+  CHECK_FALSE(api.Get(path).is_null());
+  CHECK(actions.RemovePod({pod, uid, Grace::kOrdinary}).done.outcome == Outcome::kOk);
+  CHECK(actions.RemovePod({pod, uid, Grace::kNone}).done.outcome == Outcome::kGone);
+  REQUIRE(bodies.size() == 3);
+  CHECK_FALSE(bodies[1].contains("gracePeriodSeconds"));
+  CHECK(bodies[2]["gracePeriodSeconds"] == 0);
+}
+
+TEST_CASE("a record and a taint are written only over what was seen, so that a person's change comes first") {
+  FakeApi api;
+  const auto client = api.Client();
+  KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4));
+  NodeFence fence;
+  fence.node = NodeId("n1.00000000000000aa");
+  const std::string record = "/apis/lunkeeper.io/v1alpha1/nodefences/" + fence.node.value();
+  const auto metadata = [&](const std::string& path, const char* field) {
+    return kube::TextAt(api.Get(path), {"metadata", field});
+  };
+  REQUIRE(actions.PutRecord({fence}, {}).done.outcome == Outcome::kOk);
+  fence.uid = Uid(metadata(record, "uid")), fence.version = Version(metadata(record, "resourceVersion"));
+  api.Merge(record, {{"metadata", {{"labels", {{"a", "person's"}}}}}});
+  CHECK(actions.PutRecord({fence}, {}).done.outcome == Outcome::kConflict);
+  CHECK(actions.RemoveRecord({fence.node, fence.uid, fence.version}).done.outcome == Outcome::kConflict);
+
+  const std::string node = "/api/v1/nodes/n1";
+  api.Put(node, kube::Json::object());
+  const SetTaint taint{NodeName("n1"), Version(metadata(node, "resourceVersion")), fence.node.value()};
+  const Uid uid(metadata(node, "uid"));
+  CHECK(actions.WriteTaint(taint, Uid("of its predecessor"), "").done.outcome == Outcome::kConflict);
+  api.Merge(node, {{"spec", {{"unschedulable", true}}}});
+  CHECK(actions.WriteTaint(taint, uid, "").done.outcome == Outcome::kConflict);
+}
+
+TEST_CASE("the lease is written by the version that the decision rests on, and given up by who has it") {
+  const std::string lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/lunkeeper-failover";
+  FakeApi api;
+  const auto client = api.Client();
+  KubeActions first(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4));
+  KubeActions second(*client, {"kube-system", "lunkeeper-failover"}, "replica-2", absl::Seconds(4));
+  const auto holder = [&] { return kube::TextAt(api.Get(lease), {"spec", "holderIdentity"}); };
+  const Answer taken = first.RenewLease({});
+  REQUIRE(taken.done.outcome == Outcome::kOk);
+  REQUIRE(first.RenewLease({taken.done.version, {}}).done.outcome == Outcome::kOk);
+  // It has seen the renewal since it decided to take the lease.
+  REQUIRE(second.ReadLease().ok());
+  CHECK(second.RenewLease({taken.done.version, {}}).done.outcome == Outcome::kConflict);
+  second.LeaveLease();
+  CHECK(holder() == "replica-1");
+  first.LeaveLease();
+  CHECK(holder().empty());
+}
+
 TEST_CASE(
     "which nodes died of a volume is stored on the PersistentVolume that was seen, and taken away again") {
   const std::string path = "/api/v1/persistentvolumes/pvc-1";

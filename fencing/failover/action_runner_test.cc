@@ -1,0 +1,75 @@
+// Which of the core's calls are made when their turn comes.
+
+#include "fencing/failover/action_runner.h"
+
+#include <catch2/catch.hpp>
+
+#include "absl/synchronization/mutex.h"
+#include "base/testing/test_host.h"
+#include "devices/array/testing/fake_array.h"
+#include "fencing/failover/testing/fake_api.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+// One runner, with what it needs. The hub's workers use the runner, so it is made after it.
+struct RunnerFixture {
+  // Waits for the answer.
+  Outcome RunAction(const Action& action) {
+    runner.RunAction(action, NowOn(RealExecutor()));
+    CHECK(testing::Eventually([&] {
+      absl::MutexLock lock(&mutex);
+      return outcomes.contains(action.id);
+    }));
+    absl::MutexLock lock(&mutex);
+    return outcomes[action.id];
+  }
+
+  absl::Mutex mutex;
+  std::map<uint64_t, Outcome> outcomes ABSL_GUARDED_BY(mutex);
+  FakeApi api;
+  std::unique_ptr<kube::KubeClient> client = api.Client();
+  KubeActions kube{*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4)};
+  std::unique_ptr<lunkeeper::Arrays> arrays = MakeOneArray("fake", std::make_shared<FakeArray>());
+  FenceBoard board;
+  ObjectCache objects{[](const auto&) {}};
+  ActionRunner runner{{.kube = kube,
+                       .arrays = hub,
+                       .board = board,
+                       .objects = objects,
+                       .self = "replica-1",
+                       .timeline_of = [](const NodeId&) { return Timeline(); },
+                       .answered =
+                           [this](const Action& action, const Answer& answer, Instant) {
+                             absl::MutexLock lock(&mutex);
+                             outcomes[action.id] = answer.done.outcome;
+                           },
+                       .ask_replicas = {},
+                       .probed = [](const ProbeAnswer&) {},
+                       .executor = RealExecutor(),
+                       .prober = nullptr}};
+  ArrayHub hub{*arrays, [](const ArrayPoll&) {}, RealExecutor()};
+};
+
+}  // namespace
+
+TEST_CASE("a call whose turn comes when this replica leads no more is dropped, and its object stays") {
+  const std::string path = "/api/v1/namespaces/db/pods/db-0";
+  RunnerFixture f;
+  f.api.Put(path, kube::Json::object());
+  const DeletePod deletion{PodId("db/db-0"), Uid(kube::TextAt(f.api.Get(path), {"metadata", "uid"}))};
+  f.runner.AllowWritesUntil(Instant());
+  CHECK(f.RunAction({1, deletion}) == Outcome::kFailed);
+  CHECK_FALSE(f.api.Get(path).is_null());
+  f.runner.AllowWritesUntil(NowOn(RealExecutor()) + 60_s);
+  CHECK(f.RunAction({2, deletion}) == Outcome::kOk);
+  CHECK(f.api.Get(path).is_null());
+}
+
+TEST_CASE("a replica that does not lead may take the lease, or nobody ever would") {
+  RunnerFixture f;
+  f.runner.AllowWritesUntil(Instant());
+  CHECK(f.RunAction({1, WriteLease{}}) == Outcome::kOk);
+}
+
+}  // namespace lunkeeper::fencing
