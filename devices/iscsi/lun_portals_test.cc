@@ -1,6 +1,8 @@
 // What becomes of a LUN whose target has two portals, when one of them is of no use.
 
+#include <atomic>
 #include <cerrno>
+#include <memory>
 
 #include "base/testing/silent_port.h"
 #include "devices/cache_ids.h"
@@ -121,6 +123,31 @@ TEST_CASE("an error of the medium that lasts at every portal is passed on, and t
   REQUIRE(rig.Do(second) == EIO);
   REQUIRE(rig.state.logins == logins);
   REQUIRE(rig.Write(0, 'x') == 0);
+}
+
+// Sixteen sessions would be enough to give one up that ends each of them.
+TEST_CASE("no other request is given up for the sessions that an error of the medium ends") {
+  FakeTarget other;
+  LunRig rig([&](LunOptions& options) { options.connection.other_portals = {other.portal()}; });
+  const auto errors = std::make_shared<std::atomic<int>>(20);
+  for (FakeTarget* target : {&rig.target, &other})
+    target->Change([&](auto& traits) {
+      traits.product = kNothingCached;
+      traits.script = [errors](const FakeCommand& command) {
+        if (command.operation == kWrite && *errors > 0) {
+          --*errors;
+          return iscsi::Sense(3, 0x0c);
+        }
+        return Reaction{command.operation == kRead && *errors > 0 ? Reaction::kHold : Reaction::kAnswer};
+      };
+    });
+  rig.Start();
+  TestRequest read(LunOp::kRead), write(LunOp::kWrite, 512, 512, 'x');
+  for (TestRequest* request : {&read, &write}) rig.lun->Submit(request);
+  for (TestRequest* request : {&read, &write}) {
+    REQUIRE(rig.Answered(*request, seconds(60)));
+    REQUIRE(request->error == 0);
+  }
 }
 
 TEST_CASE("an error in a later part of a long request is passed on too") {
