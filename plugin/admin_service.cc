@@ -20,6 +20,7 @@
 #include "devices/node_id.h"
 #include "plugin/admin_listing.h"
 #include "plugin/ask_each.h"
+#include "plugin/handover_call.h"
 
 namespace lunkeeper {
 namespace {
@@ -228,6 +229,12 @@ class AdminService final : public admin::v1::Admin::Service {
       out.set_bytes(progress.bytes);
       return !context->IsCancelled() && writer->Write(out);
     }));
+  }
+
+  grpc::Status HandOver(ServerContext* context, const admin::v1::HandOverRequest*,
+                        grpc::ServerWriter<admin::v1::HandOverProgress>* writer) override {
+    if (!backends_.hand_over) return ToGrpcStatus(NoArray());
+    return AnswerHandOver(backends_.hand_over, *context, *writer);
   }
 
  private:

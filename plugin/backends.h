@@ -55,6 +55,7 @@ struct Backends {
   std::function<absl::StatusOr<std::vector<OrphanFile>>()> list_orphans;
   std::function<absl::Status(const std::string& name)> delete_orphan;
   std::function<absl::Status(const std::string& folder, const BackupWatch& watch)> back_up;
+  std::function<absl::Status(const HandoverWatch& watch)> hand_over;
 
   // Null, and no node id, without the Node service.
   NodeId node;

@@ -14,6 +14,7 @@
 #include "plugin/admin_client.h"
 #include "plugin/array_agent.h"
 #include "plugin/backup_command.h"
+#include "plugin/handover_command.h"
 #include "plugin/join.h"
 #include "plugin/options.h"
 #include "plugin/pki_command.h"
@@ -38,6 +39,7 @@ std::function<int()> ReadCommandLine(int argc, char** argv) {
   const auto array_options = std::make_shared<ArrayAgentOptions>();
   CLI::App* array = app.add_subcommand("array", "Serve this machine's array to controllers elsewhere");
   AddArrayOptions(array, array_options.get());
+  AddHandoverCommand(array, &exit_code);
   const auto datapath_options = std::make_shared<DatapathOptions>();
   CLI::App* datapath = app.add_subcommand("datapath", "Run the user-space iSCSI data path of this machine");
   AddDatapathOptions(datapath, datapath_options.get());
@@ -66,12 +68,13 @@ std::function<int()> ReadCommandLine(int argc, char** argv) {
     exit_code = app.exit(error) == 0 ? 0 : 2;  // --help is no mistake
     return [exit_code] { return exit_code; };
   }
+  const bool is_agent = *array && array->get_subcommands().empty();
   // Servers: a log whose reader is gone, or a connection that ends while it is written to, ends nobody.
   // Programs that they start have it as usual (base/subprocess.h).
-  if (*serve || *array || *datapath) ::signal(SIGPIPE, SIG_IGN);
+  if (*serve || is_agent || *datapath) ::signal(SIGPIPE, SIG_IGN);
   if (*serve)
     return [options = serve_options] { return Serve(*options, [&] { return OpenBackends(*options); }); };
-  if (*array) return [options = array_options] { return RunArrayAgent(*options); };
+  if (is_agent) return [options = array_options] { return RunArrayAgent(*options); };
   if (*datapath) return [options = datapath_options] { return RunDatapath(*options); };
   return [exit_code] { return exit_code; };
 }

@@ -222,6 +222,7 @@ absl::StatusOr<std::shared_ptr<TgtArray>> OpenPool(const ServeOptions& options, 
   backends->back_up = [pool](const std::string& folder, const BackupWatch& watch) {
     return pool->BackUp(folder, watch);
   };
+  backends->hand_over = [pool](const HandoverWatch& watch) { return pool->HandOver(watch); };
   backends->reports.push_back(
       [pool, name = array.name](Metrics& metrics) { ReportPool(*pool, name, metrics); });
   backends->reports.push_back(

@@ -40,6 +40,10 @@ ELSEWHERE = {
         )
     },
     **{
+        f"array.handover.{step}": "ceph/test_handover.py"
+        for step in ("begun", "closed", "stopped", "released")
+    },
+    **{
         f"handover.{step}": "devices/datapath/datapath_handover_test.cc"
         for step in (
             "predecessor.sent",

@@ -8,6 +8,11 @@
 //     -> the catalogue is opened, tgtd started, images opened and registered, and the portal opened last
 //
 // A gateway that dies anywhere in between leaves a record from which the next one does the same.
+//
+// A gateway that gives its array away changes nothing of this: its record names its clients as ever, and the
+// next one shuts them out before it opens anything. Only the silence is not waited for. So nothing rests on
+// what the old one does or has left undone, such as a thread that still writes, a tgtd that did not end, or a
+// host that freezes and wakes in the middle.
 #include "devices/array/tgt/gateway_lease.h"
 
 #include <algorithm>
@@ -21,6 +26,7 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "devices/array/tgt/gateway_standbys.h"
 
 namespace lunkeeper {
 namespace {
@@ -94,27 +100,58 @@ GatewayRecord NextRecord(const std::optional<GatewayRecord>& before, const Gatew
   return next;
 }
 
+// Whose turn it is, by one look after the other at the record of another gateway.
+class TakeoverWatch {
+ public:
+  TakeoverWatch(const CephPool& pool, const GatewayLeaseOptions& options)
+      : options_(options),
+        record_(options.takeover_after),
+        standby_(pool, options.array, options.holder, options.host) {}
+
+  // Whether to take the array now; false: look again. An error as of stand_by.
+  absl::StatusOr<bool> MayTake(const GatewayRecord& before, SteadyTime asked) {
+    if (before.holder == options_.holder) return true;
+    // The one that gave it away leaves it to others for a while.
+    const std::string released = ParseReleased(before);
+    if (!released.empty() && released != options_.holder) return true;
+    const RecordWatch::Sign sign = record_.Look(before, asked);
+    if (sign == RecordWatch::Sign::kAlive) RETURN_IF_ERROR(StandBy(before));
+    if (sign == RecordWatch::Sign::kUnknown && !std::exchange(told_, true))
+      LogInfo("array", "looking whether another gateway serves the array", {{"host", before.host}});
+    return sign == RecordWatch::Sign::kStill;
+  }
+  absl::Duration pause() const { return record_.pause(); }
+  // Whether it has not been able to tell for long.
+  bool IsInVain() const { return Since(begin_) >= kMostWaits * options_.takeover_after; }
+
+ private:
+  absl::Status StandBy(const GatewayRecord& before) {
+    const absl::Status lives = ServedElsewhere(options_.array, before);
+    if (!options_.stand_by) return lives;
+    RETURN_IF_ERROR(options_.stand_by(lives));
+    standby_.CountUp();
+    begin_ = std::chrono::steady_clock::now();
+    return absl::OkStatus();
+  }
+
+  const GatewayLeaseOptions& options_;
+  RecordWatch record_;
+  Standby standby_;
+  SteadyTime begin_ = std::chrono::steady_clock::now();
+  bool told_ = false;
+};
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GatewayLease>> GatewayLease::TakeArray(const CephPool& pool,
                                                                       const GatewayLeaseOptions& options) {
-  RecordWatch watch(options.takeover_after);
-  SteadyTime begin = std::chrono::steady_clock::now();
-  bool told = false;
-  while (Since(begin) < kMostWaits * options.takeover_after) {
+  TakeoverWatch watch(pool, options);
+  while (!watch.IsInVain()) {
     const SteadyTime asked = std::chrono::steady_clock::now();
     ASSIGN_OR_RETURN(const std::optional<GatewayRecord> before, ReadGatewayRecord(pool, options.array));
-    if (before && before->holder != options.holder) {
-      const RecordWatch::Sign sign = watch.Look(*before, asked);
-      if (sign == RecordWatch::Sign::kAlive) {
-        const absl::Status lives = ServedElsewhere(options.array, *before);
-        if (!options.stand_by) return lives;
-        RETURN_IF_ERROR(options.stand_by(lives));
-        begin = std::chrono::steady_clock::now();
-      }
-      if (sign != RecordWatch::Sign::kStill) {
-        if (!std::exchange(told, true))
-          LogInfo("array", "looking whether another gateway serves the array", {{"host", before->host}});
+    if (before) {
+      ASSIGN_OR_RETURN(const bool may_take, watch.MayTake(*before, asked));
+      if (!may_take) {
         absl::SleepFor(watch.pause());
         continue;
       }
@@ -129,6 +166,7 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> GatewayLease::TakeArray(const Ceph
     LogInfo("array", "this gateway takes the array",
             {{"epoch", absl::StrCat(next.epoch)},
              {"from host", before ? before->host : ""},
+             {"given away", before && !ParseReleased(*before).empty() ? "yes" : "no"},
              {"clients to shut out", absl::StrCat(next.unfenced.size())}});
     return std::unique_ptr<GatewayLease>(new GatewayLease(pool, options, next, next.ready, taking));
   }
@@ -147,20 +185,18 @@ GatewayLease::GatewayLease(const CephPool& pool, const GatewayLeaseOptions& opti
       record_(std::move(record)),
       wanted_(taken),
       confirmed_(taken),
-      renewals_(options.takeover_after / kRenewalsInTime,
-                [this] {
-                  const absl::Status renewed = ChangeRecord([](GatewayRecord&) {});
-                  if (!renewed.ok()) LogWarn("array", std::string(renewed.message()));
-                }),
+      renewals_(options.takeover_after / kRenewalsInTime, [this] { Renew(); }),
       confirmations_(options_.takeover_after, [this] { Confirm(); }),
       looks_(options_.takeover_after / (2 * kRenewalsInTime), [this] { LookForOther(); }) {}
 
 // The record is what this object wrote last, since nobody else changes it without taking it.
-absl::Status GatewayLease::ChangeRecord(const std::function<void(GatewayRecord&)>& change) {
+absl::Status GatewayLease::ChangeRecord(const std::function<void(GatewayRecord&)>& change, bool last) {
   absl::Status changed;
   {
     const absl::MutexLock lock(&mu_);
-    if (lost_) return absl::UnavailableError("another gateway has taken array " + options_.array);
+    if (lost_)
+      return absl::UnavailableError(
+          absl::StrCat("this gateway does not have array ", options_.array, " any more"));
     GatewayRecord next = record_;
     change(next);
     ++next.counter;
@@ -170,8 +206,8 @@ absl::Status GatewayLease::ChangeRecord(const std::function<void(GatewayRecord&)
       record_ = std::move(next);
       renewed_ = begun;
     }
-    lost_ = absl::IsAborted(changed);
-    if (!lost_) return changed;
+    lost_ = last || absl::IsAborted(changed);
+    if (!absl::IsAborted(changed)) return changed;
   }
   TellLost(changed);
   return absl::UnavailableError(changed.message());
@@ -193,6 +229,13 @@ void GatewayLease::LookForOther() {
     TellLost(absl::UnavailableError("Ceph does not answer this gateway, and another one has begun to serve"));
 }
 
+// on_lost has said that the array is lost.
+void GatewayLease::Renew() {
+  const absl::Status renewed = ChangeRecord([](GatewayRecord&) {});
+  const absl::MutexLock lock(&mu_);
+  if (!renewed.ok() && !lost_) LogWarn("array", std::string(renewed.message()));
+}
+
 absl::Status GatewayLease::CheckHeld() const {
   const absl::Duration silent = Since(renewed_);
   if (silent < kHeldShare * options_.takeover_after) return absl::OkStatus();
@@ -209,7 +252,8 @@ void GatewayLease::Confirm() {
     if (wanted_ <= confirmed_) return;
   }
   const absl::StatusOr<std::optional<GatewayRecord>> read = ReadGatewayRecord(pool_, options_.array);
-  if (!read.ok() || !*read || (*read)->epoch != epoch_) return renewals_.Wake();  // which finds out why
+  if (!read.ok() || !*read || (*read)->epoch != epoch_ || (*read)->holder != options_.holder)
+    return renewals_.Wake();  // which finds out why
   const absl::MutexLock lock(&confirm_mu_);
   confirmed_ = asked;
 }
@@ -232,6 +276,32 @@ absl::Status GatewayLease::ConfirmHeld() {
       absl::StrCat("this agent does not serve array ", options_.array,
                    " now, or cannot tell: another gateway may have it, or Ceph does ",
                    "not answer (`ceph -s`); ask again"));
+}
+
+absl::StatusOr<std::set<std::string>> GatewayLease::ListStandbys() const {
+  return FindStandbys(pool_, options_.array, options_.takeover_after);
+}
+
+absl::Status GatewayLease::ReleaseArray() {
+  const absl::Status released = ChangeRecord(
+      [&](GatewayRecord& record) {
+        record.holder = FormatReleased(options_.holder);
+        record.ready = false;
+      },
+      /*last=*/true);
+  told_ = true;  // and who serves next is no news
+  return released;
+}
+
+absl::StatusOr<std::string> GatewayLease::AwaitSuccessor(absl::Time deadline) const {
+  const std::string released = FormatReleased(options_.holder);
+  while (absl::Now() < deadline) {
+    const absl::StatusOr<std::optional<GatewayRecord>> read = ReadGatewayRecord(pool_, options_.array);
+    if (!read.ok() || !*read) return std::string();
+    if ((*read)->holder != released) return (*read)->host;
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  return absl::DeadlineExceededError(absl::StrCat("array ", options_.array, ": no gateway has taken it yet"));
 }
 
 absl::Status GatewayLease::ShutOut() {

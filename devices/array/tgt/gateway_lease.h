@@ -16,6 +16,10 @@
 // this host's steady clock, is taken. A look at it that takes long begins the time anew, since the cluster
 // may be slow for the other gateway too; so does a long time between two looks. No wall clock matters.
 //
+// An array is also given away, to one that stands by (array_handover.h): the record then says so, and is
+// renewed no more. Another gateway takes it at once, and shuts out the same clients as those of a dead one.
+// The one that gave it away takes it like a stranger: once the record has stood still.
+//
 // The same folder of the same host since the same boot goes on without a wait: its lock proves that no other
 // agent has it. Its tgtds go on too, if nobody has had the array in between.
 //
@@ -82,6 +86,15 @@ class GatewayLease {
   // An image is open by these clients, beside those it was open by before.
   absl::Status RegisterImage(const std::string& image, const std::set<ClientAddress>& clients)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // The hosts that stand by: at once when one is seen to, or none after `takeover_after`.
+  absl::StatusOr<std::set<std::string>> ListStandbys() const;
+  // Gives the array away, once and for all. OK: another gateway takes it at once. ABORTED or UNAVAILABLE: it
+  // has another one already. After any other error nobody knows, and another one takes it at the latest when
+  // the record has stood still. From this call on nothing of this process is renewed or registered.
+  absl::Status ReleaseArray() ABSL_LOCKS_EXCLUDED(mu_);
+  // After that: the host that has the array, or an empty text if this client has been shut out since, by the
+  // next gateway. DEADLINE_EXCEEDED: none took it.
+  absl::StatusOr<std::string> AwaitSuccessor(absl::Time deadline) const;
   // Forgets the clients of images that are not open any more. `list_open`: the images that are, of what was
   // registered before it is called.
   absl::Status ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>& list_open)
@@ -90,10 +103,13 @@ class GatewayLease {
  private:
   GatewayLease(const CephPool& pool, const GatewayLeaseOptions& options, GatewayRecord record,
                bool tgtds_go_on, std::chrono::steady_clock::time_point taken);
+  void Renew() ABSL_LOCKS_EXCLUDED(mu_);
   void Confirm() ABSL_LOCKS_EXCLUDED(confirm_mu_);
   void LookForOther();
   void TellLost(const absl::Status& why);
-  absl::Status ChangeRecord(const std::function<void(GatewayRecord&)>& change) ABSL_LOCKS_EXCLUDED(mu_);
+  // `last`: whatever comes of it, no change follows.
+  absl::Status ChangeRecord(const std::function<void(GatewayRecord&)>& change, bool last = false)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
   const CephPool& pool_;
   const GatewayLeaseOptions options_;
@@ -106,7 +122,7 @@ class GatewayLease {
   std::atomic<bool> told_ = false;  // on_lost
   absl::Mutex mu_;                  // held while the record is changed
   GatewayRecord record_ ABSL_GUARDED_BY(mu_);
-  bool lost_ ABSL_GUARDED_BY(mu_) = false;
+  bool lost_ ABSL_GUARDED_BY(mu_) = false;  // or given away
   absl::Mutex confirm_mu_;
   // The last call to ConfirmHeld, and the beginning of the last look that found this gateway in the record.
   std::chrono::steady_clock::time_point wanted_ ABSL_GUARDED_BY(confirm_mu_);

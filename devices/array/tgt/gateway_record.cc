@@ -7,6 +7,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 
 namespace lunkeeper {
@@ -15,6 +17,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kFormat = 1;
+constexpr char kReleased[] = "released:";
 
 // As monitors want them to be shut out, and let this user do it: never a whole host.
 bool IsClientAddress(const std::string& text) {
@@ -83,6 +86,14 @@ absl::Status WrongRecord(const std::string& array, const std::string& what) {
 }
 
 }  // namespace
+
+// To a program that does not know it, it is another gateway, which does not count any more.
+std::string FormatReleased(const std::string& holder) { return kReleased + holder; }
+
+std::string ParseReleased(const GatewayRecord& record) {
+  absl::string_view holder = record.holder;
+  return absl::ConsumePrefix(&holder, kReleased) ? std::string(holder) : "";
+}
 
 std::string GatewayRecordName(const std::string& array) {
   return absl::StrCat("lunkeeper.", array, ".gateway");

@@ -8,7 +8,8 @@
 // shut out, and what the one before it had left to shut out.
 //
 //   epoch     rises with each gateway that takes the array
-//   holder    whose it is: one folder of one host, from one boot to the next; `host` says it to people
+//   holder    whose it is: one folder of one host, from one boot to the next; `host` says it to people.
+//             released:HOLDER when that one has given the array away: another one need not wait to take it
 //   counter   rises with every change; a record that does not change any more is of a gateway that is dead
 //   ready     false until the holder's own tgtds of an earlier time are gone
 //   clients   of the agent and of its catalogue
@@ -44,6 +45,10 @@ struct GatewayRecord {
 
   bool operator==(const GatewayRecord&) const = default;
 };
+
+// How the record names a holder that has given the array away; and that one, or an empty text: it has not.
+std::string FormatReleased(const std::string& holder);
+std::string ParseReleased(const GatewayRecord& record);
 
 // The object's name.
 std::string GatewayRecordName(const std::string& array);

@@ -236,6 +236,28 @@ absl::Status GrantTargets::FinishReleasing(std::vector<GrantRow> grants, absl::T
   return absl::OkStatus();
 }
 
+// The first round cuts the sessions of all: none goes on while another one's image is being closed.
+absl::Status GrantTargets::CloseTargets(absl::Time deadline) {
+  ASSIGN_OR_RETURN(std::vector<GrantRow> grants, catalogue_.grants().ListGrantsOfTgtd(tgtd_));
+  for (const GrantRow& grant : grants) {
+    const absl::Status paused = table_.PauseTarget(grant).status();
+    if (absl::IsUnavailable(paused)) return paused;  // and each further one would take as long to fail
+  }
+  while (!grants.empty()) {
+    std::vector<GrantRow> left;
+    for (const GrantRow& grant : grants) {
+      if (absl::Now() >= deadline)
+        return absl::DeadlineExceededError(
+            absl::StrCat("some volumes of ", grants.size(), " still have commands, or are slow to close"));
+      ASSIGN_OR_RETURN(const bool closed, table_.CloseTarget(grant));
+      if (!closed) left.push_back(grant);
+    }
+    if (left.size() == grants.size()) absl::SleepFor(absl::Milliseconds(2));
+    grants = std::move(left);
+  }
+  return absl::OkStatus();
+}
+
 void GrantTargets::ReleaseLeftOvers() {
   auto grants = catalogue_.grants().ListReleasingGrants();
   if (!grants.ok()) return;

@@ -53,6 +53,9 @@ class GrantTargets {
   absl::Duration OldestRelease() const ABSL_LOCKS_EXCLUDED(releases_mu_);
   // One attempt at each target that could not be made after a restart of tgtd. Called about once a second.
   void RetryHeld() ABSL_LOCKS_EXCLUDED(held_mu_);
+  // Ends every target's sessions, and closes its image after its last command (TargetTable::CloseTarget).
+  // DEADLINE_EXCEEDED: not all are closed.
+  absl::Status CloseTargets(absl::Time deadline);
   // After tgtd was started or taken over: makes every target exist that must, and finishes releases.
   // `heartbeat_luns` are targets that are not of grants. FAILED_PRECONDITION: tgtd serves what the catalogue
   // does not know; it has to be started afresh.

@@ -10,10 +10,13 @@
 
 namespace lunkeeper {
 
+class GatewayLease;
+
 struct OpenedStore {
   std::unique_ptr<ImageStore> images;
   std::unique_ptr<Catalogue> catalogue;
-  std::string cache_id;  // the LUNs' product id (cache_id.h)
+  GatewayLease* lease = nullptr;  // of `images`; null: the store has one host alone
+  std::string cache_id;           // the LUNs' product id (cache_id.h)
 };
 
 }  // namespace lunkeeper

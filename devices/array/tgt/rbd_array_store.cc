@@ -203,8 +203,9 @@ absl::StatusOr<OpenedStore> OpenRbdStore(const TgtArrayOptions& options, uint64_
   RETURN_IF_ERROR(TakeLock(connected, FirstPiece(file), options.name, lease->shut_out()));
   ASSIGN_OR_RETURN(const ClientAddress catalogue, PrepareSqlite(connected));
   RETURN_IF_ERROR(lease->BeginServing(catalogue));
-  images->KeepLease(std::move(lease));
   OpenedStore store;
+  store.lease = lease.get();
+  images->KeepLease(std::move(lease));
   ASSIGN_OR_RETURN(
       store.catalogue,
       Catalogue::Open(absl::StrCat("file:///", options.ceph.pool, ":/", file, "?vfs=ceph"), options.name));

@@ -213,6 +213,22 @@ absl::StatusOr<bool> TargetTable::DrainTarget(const GrantRow& grant) {
   return true;
 }
 
+// The initiator is disallowed before the LUN goes: an agent that finds a target which lets somebody in takes
+// it for whole.
+absl::StatusOr<bool> TargetTable::CloseTarget(const GrantRow& grant) {
+  const int32_t target = NumberOf(grant);
+  ForgetOpen(grant);
+  const absl::StatusOr<bool> quiet = PauseTarget(grant);
+  if (absl::IsNotFound(quiet.status())) return true;
+  RETURN_IF_ERROR(quiet.status());
+  if (!*quiet) return false;
+  RETURN_IF_ERROR(OkIfGone(tgt_->DisallowInitiator(target, ConnectionOf(grant).initiator)));
+  const absl::Status closed = tgt_->DeleteLun(target);
+  if (absl::IsFailedPrecondition(closed)) return false;
+  RETURN_IF_ERROR(OkIfGone(closed));
+  return true;
+}
+
 // Not a part of draining: with n targets it takes tgtd some n * n steps, in the thread that does the I/O of
 // all volumes, and a fence has many targets. An account without a target lets nobody in.
 void TargetTable::DeleteOldAccounts() {

@@ -51,6 +51,10 @@ class TargetTable {
   // Closes the target to logins and ends its sessions. True once every command of every session is over and
   // the target is deleted; false while something is still running: call again.
   absl::StatusOr<bool> DrainTarget(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_, accounts_mu_);
+  // Ends the sessions of a target, and closes its image once no command of them runs: true then; false: call
+  // again. For a tgtd that is about to end, with its portals closed. The target stays, offline: a login that
+  // was half done gets "try again". OpenTarget undoes it, for an agent that was killed in between.
+  absl::StatusOr<bool> CloseTarget(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
   // Deletes accounts of targets that are gone, for a moment. To be called about once a second.
   void DeleteOldAccounts() ABSL_LOCKS_EXCLUDED(accounts_mu_);
   // The generations that tgtd has an account for; and those among them whose grants are gone for good, of

@@ -107,6 +107,7 @@ class TgtArrayImpl final : public TgtArray {
   }
   absl::Status DeleteOrphan(const std::string& name) override { return store_.images->DeleteOrphan(name); }
   absl::Status BackUp(const std::string& folder, const BackupWatch& watch) override;
+  absl::Status HandOver(const HandoverWatch& watch) override;
   absl::Status CheckTgtd() const override;
   std::vector<absl::Status> CheckEachTgtd() const override { return servers_->CheckEach(); }
   absl::StatusOr<GrantUse> MeasureGrants() const override;
@@ -134,6 +135,8 @@ class TgtArrayImpl final : public TgtArray {
   std::atomic<bool> serving_{false};
   std::atomic<bool> is_backup_{false};  // the pool, and that was not accepted yet
   bool tidied_ = false;                 // its images; one thread serves at a time
+  std::atomic<bool> leaving_{false};    // another gateway is to have the array
+  absl::Mutex handover_mu_;             // HandOver runs once at a time
   absl::Mutex restore_mu_;              // AcceptRestore runs once at a time
   absl::Mutex backup_mu_;               // and so does BackUp
 };
@@ -220,6 +223,9 @@ absl::Status TgtArrayImpl::MakeParts() {
 }
 
 absl::Status TgtArrayImpl::CheckServing() const {
+  if (leaving_)
+    return absl::UnavailableError(
+        absl::StrCat("array ", options_.name, " goes to another gateway; ask again"));
   if (serving_) return store_.images->CheckHeld();
   std::string why = "the pool was restored and was accepted, and serving it failed";
   if (is_backup_)
@@ -285,6 +291,31 @@ absl::Status TgtArrayImpl::BackUp(const std::string& folder, const BackupWatch& 
                                        *store_.catalogue, *store_.images, watch);
   backup_mu_.Unlock();
   return made;
+}
+
+// One lease serves the whole life of the array, so after OK every repetition is UNAVAILABLE.
+absl::Status TgtArrayImpl::HandOver(const HandoverWatch& watch) {
+  if (store_.lease == nullptr)
+    return absl::FailedPreconditionError(
+        absl::StrCat("array ", options_.name,
+                     ": its volumes are files of this host, which no gateway elsewhere can serve; "
+                     "docs/shared-disks.md says "
+                     "how a pool moves"));
+  if (!handover_mu_.TryLock())
+    return absl::AbortedError(absl::StrCat("array ", options_.name, ": it is being handed over already"));
+  const HandoverParts parts = {.array = options_.name,
+                               .pool_dir = options_.pool_dir,
+                               .peer_portals = options_.peer_portals,
+                               .lease = *store_.lease,
+                               .servers = *servers_,
+                               .stop_serving = [this] {
+                                 leaving_ = true;
+                                 heartbeat_luns_->StopLooking();
+                               }};
+  absl::Status status = CheckServing();
+  if (status.ok()) status = HandOverArray(parts, watch);
+  handover_mu_.Unlock();
+  return status;
 }
 
 absl::Status TgtArrayImpl::BeginServing() {

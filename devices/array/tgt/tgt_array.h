@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "devices/array/array.h"
 #include "devices/array/pool_identity.h"
+#include "devices/array/tgt/array_handover.h"
 #include "devices/array/tgt/ceph_options.h"
 #include "devices/array/tgt/image_store.h"
 #include "devices/array/tgt/pool_backup.h"
@@ -90,6 +91,10 @@ class TgtArray {
   // Copies the pool, while it serves, into a folder of another file system, as BackUpPool says. ABORTED:
   // another backup is being made. FAILED_PRECONDITION: also if volumes are on Ceph.
   virtual absl::Status BackUp(const std::string& folder, const BackupWatch& watch) = 0;
+  // Gives the array to another gateway, as HandOverArray says: OK: this process is to end, without the
+  // destructor, which would wait for what is shut out. ABORTED: it is under way. FAILED_PRECONDITION: also if
+  // volumes are files.
+  virtual absl::Status HandOver(const HandoverWatch& watch) = 0;
   // UNAVAILABLE: tgtd hangs, or is being started again; says what to do. The array's calls are tried all the
   // same.
   virtual absl::Status CheckTgtd() const = 0;

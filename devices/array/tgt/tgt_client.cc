@@ -211,6 +211,10 @@ absl::Status TgtClient::NewLun(int32_t target, const TgtLun& lun) const {
                    backing.options.empty() ? "" : ",bsopts=", backing.options));
 }
 
+absl::Status TgtClient::DeleteLun(int32_t target) const {
+  return RunCommand("delete LUN", {{.mode = kDevice, .operation = kDelete, .target = target, .lun = 1}});
+}
+
 absl::Status TgtClient::UpdateLun(int32_t target, const std::string& parameters) const {
   return RunCommand("update LUN", {{.mode = kDevice, .operation = kUpdate, .target = target, .lun = 1}},
                     parameters);

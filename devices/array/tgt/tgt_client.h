@@ -46,6 +46,8 @@ class TgtClient {
 
   // The target's LUN 1.
   absl::Status NewLun(int32_t target, const TgtLun& lun) const;
+  // Its image is closed then. FAILED_PRECONDITION: a command of it runs.
+  absl::Status DeleteLun(int32_t target) const;
   // Parameters as `name=value,…`, applied in this order with no command of an initiator in between.
   absl::Status UpdateLun(int32_t target, const std::string& parameters) const;
 

@@ -127,7 +127,7 @@ TgtDaemon::TgtDaemon(TgtDaemonOptions options, TgtClient& client, PutBack put_ba
       output_(options_.output_path, [](const std::string& line) { LogInfo("tgtd", line); }),
       stop_(::eventfd(0, EFD_CLOEXEC)) {}
 
-TgtDaemon::~TgtDaemon() {
+void TgtDaemon::StopWatching() {
   if (!watcher_.joinable()) return;
   ticker_.reset();
   const uint64_t one = 1;

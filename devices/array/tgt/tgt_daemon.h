@@ -61,7 +61,7 @@ class TgtDaemon {
 
   // `client`, which outlives it, is for the tgtd that is found or started, and for no other's answers.
   TgtDaemon(TgtDaemonOptions options, TgtClient& client, PutBack put_back, Tick tick);
-  ~TgtDaemon();
+  ~TgtDaemon() { StopWatching(); }
   TgtDaemon(const TgtDaemon&) = delete;
   TgtDaemon& operator=(const TgtDaemon&) = delete;
 
@@ -71,6 +71,9 @@ class TgtDaemon {
   // After that has failed with `why`, in which case nothing watches yet: goes on trying, as with a tgtd that
   // died. Once.
   void KeepTrying(const absl::Status& why);
+  // Ends the threads and leaves tgtd as it is, for good: what becomes of it is the caller's from then on. Not
+  // beside another call of it, nor beside StartServing.
+  void StopWatching();
   // UNAVAILABLE: tgtd was not serving by the deadline.
   absl::Status WaitReady(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   // UNAVAILABLE: tgtd is being started again, or hangs; the message says what to do. Answers at once.

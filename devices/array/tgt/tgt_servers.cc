@@ -116,6 +116,13 @@ struct TgtServers::Server {
               table.DeleteOldAccounts();
             }) {}
 
+  // The portals first: a node that comes back is refused a connection, and tries the next portal.
+  absl::Status CloseVolumes(absl::Time deadline) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> portals, client.ListPortals());
+    for (const std::string& portal : portals) RETURN_IF_ERROR(client.ClosePortal(portal));
+    return targets.CloseTargets(deadline);
+  }
+
   TgtClient client;
   TargetTable table;
   GrantTargets targets;
@@ -164,6 +171,20 @@ absl::Status TgtServers::StartServing() {
   }
   threads.clear();
   return FirstError(started);
+}
+
+void TgtServers::StopWatching() {
+  for (const auto& server : servers_) server->daemon.StopWatching();
+}
+
+absl::Status TgtServers::CloseVolumes(absl::Time deadline) {
+  std::vector<absl::Status> closed(servers_.size());
+  std::vector<std::jthread> threads;
+  for (size_t i = 0; i < servers_.size(); ++i)
+    threads.emplace_back(
+        [&closed, i, deadline, server = servers_[i].get()] { closed[i] = server->CloseVolumes(deadline); });
+  threads.clear();
+  return FirstError(closed);
 }
 
 absl::Status TgtServers::WaitReady(const std::vector<GrantRow>& grants, absl::Time deadline) {

@@ -57,6 +57,12 @@ class TgtServers {
   // no other along: it is tried again and again, and CheckAnswering says why it fails. After an error it may
   // be repeated, and leaves alone what serves.
   absl::Status StartServing();
+  // Ends the threads that look after the tgtds, for good (TgtDaemon::StopWatching).
+  void StopWatching();
+  // After that, for tgtds that are about to end: closes all portals, ends the sessions of all volumes, and
+  // closes their images after the last command. All at the same time. DEADLINE_EXCEEDED, or another error:
+  // not all are closed.
+  absl::Status CloseVolumes(absl::Time deadline);
   // UNAVAILABLE: one that has such a grant was not serving by the deadline.
   absl::Status WaitReady(const std::vector<GrantRow>& grants, absl::Time deadline);
   // The tgtds that new grants go to: of the ones asked for, all that serve and answer. While there is none it

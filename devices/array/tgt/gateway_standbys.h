@@ -1,0 +1,40 @@
+#pragma once
+// Which gateways stand by for an array on Ceph: an object beside its record, lunkeeper.ARRAY.standbys, with a
+// key for each. One that stands by counts its entry up about once a second, so an entry that stands still is
+// of one that is gone. Nothing of a takeover rests on it: it tells an operator whether the array can be given
+// away. Thread-safe, but for one Standby.
+
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "devices/array/tgt/ceph_pool.h"
+
+namespace lunkeeper {
+
+// The hosts of gateways that stand by: as soon as one is seen to count, or none after `look`.
+absl::StatusOr<std::set<std::string>> FindStandbys(const CephPool& pool, const std::string& array,
+                                                   absl::Duration look);
+
+// One that stands by. The destructor removes its entry; what fails here is logged, and harms nobody.
+class Standby {
+ public:
+  // `pool` outlives it; `holder` and `host` as in the record.
+  Standby(const CephPool& pool, const std::string& array, std::string holder, std::string host);
+  ~Standby();
+  Standby(const Standby&) = delete;
+  Standby& operator=(const Standby&) = delete;
+
+  void CountUp();
+
+ private:
+  const CephPool& pool_;
+  const std::string object_, holder_, host_;
+  uint64_t count_ = 0;
+  absl::Status counted_;
+};
+
+}  // namespace lunkeeper
