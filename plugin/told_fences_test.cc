@@ -74,10 +74,11 @@ TEST_CASE("a late answer about an old fence does not reach the device of a newer
   REQUIRE(Eventually([&] { return node.IsFailed(kFenced); }));
   node.Set(std::vector<Device>());
   REQUIRE(Eventually([&] { return controller.sink.last().present.empty(); }));
-  node.Set(std::vector<Device>{DeviceOf("a")});
+  node.Set(std::vector<Device>{DeviceOf("a"), DeviceOf("b")});
   controller.sink.SetFences({{array, {rig.node, 6, {kFenced, kBeside}}}});
   const int before = controller.sink.heartbeats();
   REQUIRE(Eventually([&] { return controller.sink.heartbeats() >= before + 5; }));
+  CHECK_FALSE(node.IsFailed(kBeside));
   CHECK_FALSE(node.IsFailed(kFenced));
   CHECK(controller.sink.last().known.at(array) == 7);
 }

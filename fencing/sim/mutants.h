@@ -1,6 +1,7 @@
 #pragma once
 // Deliberate mistakes, each of which the simulator has to catch: the proof that it can fail. They are made in
-// the simulated world and at its seam with the core; the core itself has no switch for any of them.
+// the simulated world and at its seam with the core; the core itself has no switch for any of them. Mistakes
+// in the core, the runner and the agent themselves are made in copies of the tree (e2e/mutants).
 
 #include <bitset>
 #include <string>

@@ -1,0 +1,70 @@
+"""Mutants of the core: what it decides."""
+
+from mutants.mutant import Mutant
+
+SCENARIO_TEST = "fencing/core/fencing_scenario_test"
+
+
+def core(name: str, harm: str, file: str, before: str, after: str) -> Mutant:
+    """One that a golden scenario catches."""
+    return Mutant(name, harm, f"fencing/core/{file}", before, after, SCENARIO_TEST, "every golden scenario*")
+
+
+CORE = [
+    core(
+        "together-ignored",
+        "channels that fell silent one after the other count as one death",
+        "classify.cc",
+        "         signals.together && signals.kernel",
+        "         signals.kernel",
+    ),
+    core(
+        "renewal-ignored",
+        "a node whose kubelet renewed its lease after the silence began is dead all the same",
+        "classify.cc",
+        "signals.kernel == Kernel::kUnanswered && !signals.renewed_since;",
+        "signals.kernel == Kernel::kUnanswered;",
+    ),
+    core(
+        "unmet-is-met",
+        "a new leader fences nodes that have not found it yet",
+        "classify.cc",
+        "signals.met ? settings.slow_silence : settings.never_met_silence",
+        "settings.slow_silence",
+    ),
+    core(
+        "others-not-needed",
+        "where nobody is heard any more at an array, all of its nodes are silent",
+        "signals.cc",
+        "settings_.silence && !CanTellOf(id, side, now)) continue;",
+        "settings_.silence && false) continue;",
+    ),
+    core(
+        "uncounted-is-silent",
+        "what a tgtd that hangs cannot count is taken for no I/O",
+        "signals.cc",
+        "signals.io_seen_for = std::min(signals.io_seen_for, seen_for);",
+        "",
+    ),
+    core(
+        "no-mass",
+        "one fault of many nodes has them fenced, one after the other",
+        "safety_limits.cc",
+        "return sick >= kFewestOfAMass && sick",
+        "return false && sick",
+    ),
+    core(
+        "no-pause",
+        "over the budget nodes are fenced without the time in which a person could stop it",
+        "safety_limits.cc",
+        "if (now - latest_decision_ < settings_.one_by_one_pause)",
+        "if (false)",
+    ),
+    core(
+        "self-test-passes",
+        "a leader that is cut off itself goes on over its budget",
+        "safety_limits.cc",
+        "if (heard * 100 < others * settings_.self_test_percent)",
+        "if (heard * 100 < others * 0)",
+    ),
+]

@@ -1,0 +1,7 @@
+"""All mutants of the program."""
+
+from mutants.agent import AGENT
+from mutants.core import CORE
+from mutants.runner import RUNNER
+
+MUTANTS = [*CORE, *RUNNER, *AGENT]

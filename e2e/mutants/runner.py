@@ -1,0 +1,183 @@
+"""Mutants of a replica's failover around the core: what it may do, and what it says of the world."""
+
+from mutants.mutant import COORDINATOR_TEST, Mutant
+
+
+def runner(
+    name: str, harm: str, file: str, before: str, after: str, tests: str, parts: bool = True
+) -> Mutant:
+    """One of a replica's failover; `parts`: a test of its parts catches it."""
+    program = f"fencing/failover/failover_{'parts_' if parts else ''}test"
+    return Mutant(name, harm, f"fencing/failover/{file}", before, after, program, tests)
+
+
+RUNNER = [
+    runner(
+        "late-writes",
+        "a replica writes to Kubernetes when another one leads",
+        "action_runner.cc",
+        "action, MayWrite() ? call()",
+        "action, true ? call()",
+        "a call whose turn comes*",
+    ),
+    runner(
+        "pod-of-any-uid",
+        "the replacement of a pod is deleted in its place",
+        "kube_actions.cc",
+        "client_.Delete(pod, {.uid = call.uid.value()}, grace, CallLimits())",
+        "client_.Delete(pod, {}, grace, CallLimits())",
+        "a pod is deleted as the one*",
+    ),
+    runner(
+        "always-by-force",
+        "a pod on a healthy node is deleted without the time to end",
+        "kube_actions.cc",
+        "call.grace == Grace::kNone ? std::make_optional(absl::ZeroDuration()) : std::nullopt",
+        "std::make_optional(absl::ZeroDuration())",
+        "a pod is deleted as the one*",
+    ),
+    runner(
+        "record-over-anything",
+        "what a person wrote into a NodeFence is overwritten",
+        "kube_actions.cc",
+        "{call.fence.uid.value(), call.fence.version.value()}, CallLimits()));",
+        "{}, CallLimits()));",
+        "a record and a taint are written*",
+    ),
+    runner(
+        "taint-over-anything",
+        "taints that others set meanwhile are taken away",
+        "kube_actions.cc",
+        "{uid.value(), call.expected.value()}, CallLimits()));",
+        '{uid.value(), ""}, CallLimits()));',
+        "a record and a taint are written*",
+    ),
+    runner(
+        "lease-of-any-version",
+        "a replica takes the lease of a leader that has just renewed it",
+        "kube_actions.cc",
+        "  seen.version = call.expected.value();\n",
+        "",
+        "the lease is written by the version*",
+    ),
+    runner(
+        "leaves-any-lease",
+        "a replica that ends takes the lease from the one that leads",
+        "kube_actions.cc",
+        "  if (seen.holder != self_) return;\n",
+        "",
+        "the lease is written by the version*",
+    ),
+    runner(
+        "kubelet-always-ready",
+        "the API server's word on a dead kubelet is lost, and its node is never failed over",
+        "kube_actions.cc",
+        "ReadNode(*node).ready, RenewalTime(renewal)",
+        "true, RenewalTime(renewal)",
+        "a kubelet is read*",
+    ),
+    runner(
+        "finalizer-stays",
+        "the record of a failover that is over stays, and with it the taint",
+        "kube_actions.cc",
+        '{{"metadata", {{"finalizers", nullptr}}}}',
+        '{{"metadata", {{"labels", nullptr}}}}',
+        "a NodeFence made by hand fences*",
+        parts=False,
+    ),
+    runner(
+        "older-term-is-a-failure",
+        "a leader that the arrays know to be deposed goes on",
+        "array_actions.cc",
+        "answer.done.outcome = Outcome::kRefused;",
+        "answer.done.outcome = Outcome::kFailed;",
+        "an array that knows a newer term*",
+        parts=False,
+    ),
+    runner(
+        "commands-of-all-nodes",
+        "a dead node seems alive while another one uses their shared volume",
+        "array_actions.cc",
+        "if (each->second->node == grant.node) count +=",
+        "count +=",
+        "of a volume that two nodes share*",
+        parts=False,
+    ),
+    runner(
+        "heartbeats-are-fresh",
+        "a heartbeat of long ago counts from the look that shows it",
+        "array_actions.cc",
+        "Span::OfMilliseconds(absl::ToInt64Milliseconds(heartbeat.age))});",
+        "Span()});",
+        "a heartbeat that landed a while ago*",
+        parts=False,
+    ),
+    runner(
+        "unseen-is-counted",
+        "I/O that a hanging tgtd does not tell of counts as none, and healthy nodes are fenced",
+        "array_actions.cc",
+        "const bool counted = !unseen.Contains(grant);",
+        "const bool counted = true;",
+        "a poll tells which grants' commands*",
+        parts=False,
+    ),
+    runner(
+        "manual-fence-forgotten",
+        "a fence that a person put at an array is lifted",
+        "array_actions.cc",
+        ".manual = fence.fenced_by.starts_with(kOperator)",
+        ".manual = false",
+        "a poll tells whose a fence is*",
+        parts=False,
+    ),
+    runner(
+        "uses-before-synced",
+        "an array is removed of which a pod is not listed yet",
+        "failover.cc",
+        "    if (synced_) return UsesOf(",
+        "    return UsesOf(",
+        "nothing is removed by a replica*",
+        parts=False,
+    ),
+    runner(
+        "board-forgets-a-fence",
+        "a node is not told of its fence, for a look that was asked for before it",
+        "fence_board.h",
+        "if (view.asked < side.changed_at) return;",
+        "",
+        "a node is told at once of a fence*",
+    ),
+    runner(
+        "heard-for-ever",
+        "each replica says that it hears a dead node, and nothing is failed over",
+        "heard_nodes.h",
+        "return heard != heard_at_.end() && now - heard->second < kHears;",
+        "return heard != heard_at_.end() && heard->second < now + kHears;",
+        "a node is heard by its last heartbeat*",
+    ),
+    runner(
+        "sight-for-ever",
+        "a replica whose thread hangs is taken for the one that sees most",
+        "sight_board.h",
+        "return now - noted_at_ < kLasts ? sight_ : std::nullopt;",
+        "return noted_at_ < now + kLasts ? sight_ : std::nullopt;",
+        "what a replica saw says nothing*",
+    ),
+    Mutant(
+        "own-vote",
+        "a leader that hears nobody holds a failover by its own vote",
+        "plugin/replica_poll.cc",
+        "const bool other = ok && response.replica() != self_;",
+        "const bool other = ok;",
+        COORDINATOR_TEST,
+        "another controller that hears the node*",
+    ),
+    runner(
+        "any-node-id",
+        "one machine's kubelet has another machine fenced in its place",
+        "facts.cc",
+        '        MachineOf(node) == TextAt(csi_node, {"metadata", "name"}))',
+        "        true)",
+        "a node whose CSINode names another machine*",
+    ),
+]
