@@ -67,4 +67,25 @@ CORE = [
         "if (heard * 100 < others * settings_.self_test_percent)",
         "if (heard * 100 < others * 0)",
     ),
+    core(
+        "stall-forgotten",
+        "a leader that stood still takes the silence of that time for that of the nodes",
+        "evidence.cc",
+        "if (!last_ || now - *last_ > settings_.stall) window_ = now;",
+        "if (!last_) window_ = now;",
+    ),
+    core(
+        "old-boot-is-news",
+        "a late heartbeat of the boot before makes a dead node look alive",
+        "evidence.cc",
+        "return known == node.other_boots.end() || heartbeat.sequence > known->second;",
+        "return known == node.other_boots.end() || heartbeat.sequence > 0;",
+    ),
+    core(
+        "foreign-volumes-move",
+        "a pod is moved whose other volume nobody has fenced",
+        "eligibility.cc",
+        'if (pod.foreign_volumes) return "it has volumes of another driver too";',
+        "",
+    ),
 ]
