@@ -88,4 +88,25 @@ CORE = [
         'if (pod.foreign_volumes) return "it has volumes of another driver too";',
         "",
     ),
+    core(
+        "no-taint-first",
+        "a pod's replacement is scheduled on the node that is fenced",
+        "evacuate.cc",
+        "if (seen.fences.empty() || !IsTainted(state, seen)) return;",
+        "if (seen.fences.empty()) return;",
+    ),
+    core(
+        "held-back-moves",
+        "a volume of which nodes die goes on from one node to the next",
+        "eligibility.cc",
+        "if (cluster.IsHeldBack(volume)) return",
+        "if (false && cluster.IsHeldBack(volume)) return",
+    ),
+    core(
+        "sharers-move",
+        "a pod is moved from beside one that stays and writes the same volume",
+        "eligibility.cc",
+        "  LeaveSharers(plan, std::move(staying));\n",
+        "  if (false) LeaveSharers(plan, std::move(staying));\n",
+    ),
 ]
