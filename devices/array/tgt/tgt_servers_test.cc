@@ -248,10 +248,10 @@ TEST_CASE_METHOD(ServersAlone, "a throttle holds every tgtd again and again, eac
   CHECK(held == 3);
 }
 
-TEST_CASE("a throttle leaves a fifth of the time to I/O, also where it takes long to hold all tgtds") {
-  CHECK(WriteThrottle::RestAfter(absl::Milliseconds(80)) == absl::Milliseconds(20));
-  CHECK(WriteThrottle::RestAfter(absl::Milliseconds(800)) == absl::Milliseconds(200));
-  CHECK(WriteThrottle::RestAfter(absl::ZeroDuration()) == absl::Milliseconds(20));  // none could be held
+TEST_CASE("a throttle leaves a ninth of the time to I/O, also where it takes long to hold all tgtds") {
+  CHECK(WriteThrottle::RestAfter(absl::Milliseconds(80)) == absl::Milliseconds(10));
+  CHECK(WriteThrottle::RestAfter(absl::Milliseconds(800)) == absl::Milliseconds(100));
+  CHECK(WriteThrottle::RestAfter(absl::ZeroDuration()) == absl::Milliseconds(10));  // none could be held
 }
 
 TEST_CASE_METHOD(ServersAlone, "a throttle that is stopped before its time has held nobody") {

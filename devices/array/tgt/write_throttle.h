@@ -33,7 +33,7 @@ class WriteThrottle {
   bool IsSlow() const { return slow_; }
   // For how long I/O has stood in all. After Stop.
   TgtdPause::Clock::duration stood() const { return stood_; }
-  // For how long I/O then goes on, however long it has taken to hold all: for a fifth of the time in all.
+  // For how long I/O then goes on, however long it has taken to hold all: for a ninth of the time in all.
   static absl::Duration RestAfter(absl::Duration stood);
 
  private:
