@@ -144,11 +144,13 @@ absl::StatusOr<std::vector<VolumeInUse>> FindUsedVolumes(kube::KubeClient& clien
 // as new as the Job, and an API server may be restarting.
 absl::Status CheckUninstall(kube::KubeClient& client, const UninstallCheckTimes& times) {
   const absl::Time settled = absl::Now() + times.settles, deadline = absl::Now() + times.timeout;
+  absl::Status why;  // it cannot be found out; that the API server is silent now says less than its last word
   for (;;) {
     const auto uses = FindUsedVolumes(client, deadline);
+    if (why.ok() || !absl::IsDeadlineExceeded(uses.status())) why = uses.status();
     if (uses.ok() && uses->empty()) return absl::OkStatus();
     if (uses.ok() && absl::Now() + times.every > settled) return RefuseUsed(*uses);
-    if (!uses.ok() && absl::Now() + times.every > deadline) return SayUnknown(uses.status());
+    if (!uses.ok() && absl::Now() + times.every > deadline) return SayUnknown(why);
     kube::PauseFor(times.every, std::stop_token());
   }
 }

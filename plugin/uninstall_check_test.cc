@@ -60,11 +60,15 @@ struct UninstalledCluster {
 
   std::atomic<int> lists = 0;  // of VolumeLocks, each the end of a look
   std::atomic<int> refused = 0;
-  std::atomic<bool> forbids = false;
+  std::atomic<bool> forbids = false, falls_silent = false;  // then
   fencing::FakeApi api{[](const std::string&) {},
                        [this](kube::Exchange& exchange) {
                          lists += exchange.path == kLocksPath ? 1 : 0;
                          if (!forbids) return false;
+                         if (falls_silent && refused > 0) {
+                           exchange.Hang();
+                           return true;
+                         }
                          exchange.Refuse(403, "Forbidden", "may not list this");
                          ++refused;
                          return true;
@@ -141,6 +145,14 @@ TEST_CASE("a check that cannot find out gives up in time, and says how to go on"
   CHECK(absl::IsPermissionDenied(checked));
   CHECK_THAT(std::string(checked.message()),
              Contains("could not be found out") && Contains("may not list this") && Contains("--no-hooks"));
+}
+
+// Else an answer that comes too late, because too little time is left for it, hides why it is in vain.
+TEST_CASE("what an API server has said counts more than that it says nothing in the end") {
+  UninstalledCluster cluster;
+  cluster.forbids = cluster.falls_silent = true;
+  const absl::Status checked = cluster.Check({.timeout = absl::Seconds(1), .every = absl::Milliseconds(10)});
+  CHECK_THAT(std::string(checked.message()), Contains("may not list this"));
 }
 
 TEST_CASE("rights that come late hold up no uninstall") {
