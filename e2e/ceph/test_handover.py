@@ -162,24 +162,6 @@ def test_where_it_cannot_be_done_the_command_says_so(rig: Rig, second: Gateway) 
     assert rig.controller.ready()
 
 
-@BOTH
-def test_two_commands_at_once_and_one_that_is_interrupted_do_no_harm(rig: Rig, second: Gateway) -> None:
-    first, last = machines(rig, second)
-    with writing(rig):
-        one, two = handover(first.agent, rig.folder), handover(first.agent, rig.folder)
-        ends = finish(one), finish(two)
-        assert {code for code, _ in ends} == {0, 1}, ends
-        rig.controller = second
-        assert await_both(first, last) == (last, first)
-        command = handover(second, rig.folder)
-        wait_until(lambda: "I/O waits" in command.log.read_text(), 60, "it is under way")
-        os.kill(command.pid, signal.SIGINT)
-        assert finish(command)[0] != 0
-        wait_until(last.is_gone, 60, "the giver has ended, and its tgtd")
-        assert await_both(first, last) == (first, last)
-        rig.controller = first.agent
-
-
 def armed(rig: Rig, server: Server, point: str, hook: str = "") -> None:
     """Starts the serving server once more: it dies at the point, or runs the hook there and goes on."""
     environment = {"LUNKEEPER_FAIL_POINT_ONCE": str(rig.folder / f"fired-{point}")}
@@ -192,6 +174,26 @@ def armed(rig: Rig, server: Server, point: str, hook: str = "") -> None:
     server.kill()
     server.start(**environment)
     wait_until(server.ready, 30, lambda: f"it serves again\n{server.tail()}")
+
+
+@BOTH
+def test_two_commands_at_once_and_one_that_is_interrupted_do_no_harm(rig: Rig, second: Gateway) -> None:
+    first, last = machines(rig, second)
+    with writing(rig):
+        one, two = handover(first.agent, rig.folder), handover(first.agent, rig.folder)
+        ends = finish(one), finish(two)
+        assert {code for code, _ in ends} == {0, 1}, ends
+        rig.controller = second
+        assert await_both(first, last) == (last, first)
+        armed(rig, second, "stopped", hook="sleep 3")  # or all is over before the signal comes
+        wait_until(lambda: stands_by(first.agent), 60, "the other one stands by")
+        command = handover(second, rig.folder)
+        wait_until(lambda: "I/O waits" in command.log.read_text(), 60, "it is under way")
+        os.kill(command.pid, signal.SIGINT)
+        assert finish(command)[0] != 0
+        wait_until(last.is_gone, 60, "the giver has ended, and its tgtd")
+        assert await_both(first, last) == (first, last)
+        rig.controller = first.agent
 
 
 @BOTH

@@ -1,6 +1,9 @@
 // Clones are of RBD's second format: the snapshot below one may be removed at any time, and stays without a
 // name for as long as the clone. An image with such snapshots cannot be removed (ENOTEMPTY). One that was
 // open to a client that died cannot either, for 30 s (EBUSY).
+//
+// One thing is removed at a time. A snapshot that loses its name while its last clone goes may stay for ever,
+// without either, and its image with it.
 #include "devices/array/tgt/rbd_removals.h"
 
 #include <cerrno>
@@ -29,12 +32,22 @@ void RbdRemovals::Begin() {
 // What else waited for it is the thread's to find: it may be much, and large.
 absl::Status RbdRemovals::Remove(const RbdName& name) {
   RETURN_IF_ERROR(pool_.WriteKey(marks_, name.Text(), kRemovedMark));
-  if (RemoveMarked(name.Text()).value_or(false)) removals_.Wake();
+  if (!mu_.TryLock()) {
+    removals_.Wake();  // once it has removed what it is at
+    return absl::OkStatus();
+  }
+  const bool gone = RemoveMarked(name.Text()).value_or(false);
+  mu_.Unlock();
+  if (gone) removals_.Wake();
   return absl::OkStatus();
 }
 
 absl::Status RbdRemovals::Drop(const RbdName& name) {
-  if (RemoveName(name).value_or(false)) return absl::OkStatus();
+  if (mu_.TryLock()) {
+    const bool gone = RemoveName(name).value_or(false);
+    mu_.Unlock();
+    if (gone) return absl::OkStatus();
+  }
   return pool_.WriteKey(marks_, name.Text(), kRemovedMark);
 }
 
@@ -47,7 +60,9 @@ void RbdRemovals::RemoveLeft() {
     std::erase_if(reported_, [&](const auto& each) { return !marks->contains(each.first); });
     for (const auto& [text, mark] : *marks) {
       if (mark != kRemovedMark || ends_) continue;
+      mu_.Lock();
       const absl::StatusOr<bool> removed = RemoveMarked(text);
+      mu_.Unlock();
       some_went |= removed.value_or(false);
       Report(text, removed.status());
     }
@@ -60,7 +75,6 @@ void RbdRemovals::Report(const std::string& text, const absl::Status& status) {
   LogWarn("array", "cannot be removed yet, and is tried again", {{"image", text}, {"error", why}});
 }
 
-// Of two that do so at the same time one may find it gone, or busy.
 absl::StatusOr<bool> RbdRemovals::RemoveMarked(const std::string& text) const {
   ASSIGN_OR_RETURN(const bool gone, RemoveName(ParseRbdName(text)));
   if (gone) RETURN_IF_ERROR(pool_.WriteKey(marks_, text, ""));

@@ -10,8 +10,10 @@
 #include <map>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/periodic.h"
 #include "devices/array/tgt/ceph_pool.h"
@@ -43,13 +45,14 @@ class RbdRemovals {
  private:
   void RemoveLeft();
   // Whether it is gone; if not, something needs it. Half an image is removed too.
-  absl::StatusOr<bool> RemoveName(const RbdName& name) const;
+  absl::StatusOr<bool> RemoveName(const RbdName& name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<bool> RemoveSnapshot(const RbdName& name) const;
-  absl::StatusOr<bool> RemoveMarked(const std::string& text) const;
+  absl::StatusOr<bool> RemoveMarked(const std::string& text) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Report(const std::string& text, const absl::Status& status);
 
   const CephPool& pool_;
   const std::string marks_;
+  absl::Mutex mu_;  // held while something is removed, which may take long: only the thread waits for it
   std::atomic<bool> begun_ = false, ends_ = false;
   std::map<std::string, std::string> reported_;  // why each one was not removed; used by the thread only
   Periodic removals_;                            // last: its thread uses the others

@@ -1,10 +1,12 @@
 // Part of rbd_array_test: needs a Ceph. What cannot be removed at once goes later, by itself.
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/time/clock.h"
 #include "devices/array/tgt/ceph_library.h"
 #include "devices/array/tgt/testing/on_ceph.h"
 
@@ -30,6 +32,26 @@ class Failing {
 
 int FailToRemove(void*, const char*) { return -EIO; }
 int FailToResize(void*, uint64_t) { return -EIO; }
+
+// The real calls, slower than the thread comes back, and whether two of them ran at once.
+std::atomic<int> under_way = 0, most_at_once = 0;
+decltype(CephLibrary::rbd_remove) real_remove;
+decltype(CephLibrary::rbd_snap_remove) real_snap_remove;
+template <class Call>
+int RunSlowly(Call call) {
+  const int now = ++under_way;
+  if (now > most_at_once) most_at_once = now;
+  absl::SleepFor(absl::Milliseconds(1500));
+  const int result = call();
+  --under_way;
+  return result;
+}
+int RemoveSlowly(void* context, const char* name) {
+  return RunSlowly([&] { return real_remove(context, name); });
+}
+int RemoveSnapshotSlowly(void* image, const char* name) {
+  return RunSlowly([&] { return real_snap_remove(image, name); });
+}
 
 struct Removals : OnCeph {
   bool AllGone() {
@@ -81,6 +103,27 @@ TEST_CASE_METHOD(Removals, "on Ceph: a snapshot that stood for a clone, and stay
   for (const VolumeId& each : {volume, copy})
     CHECK(cluster->volumes().DeleteVolume(each) == absl::OkStatus());
   CHECK(AllGone());
+}
+
+// Else Ceph may keep the snapshot below a clone, and its image, for ever.
+TEST_CASE_METHOD(Removals, "on Ceph: a clone and the snapshot below it are not removed at the same time") {
+  const VolumeId volume = Make("v");
+  VolumeId copy;
+  {
+    const Failing fails(Library().rbd_snap_remove, FailToRemove);
+    copy = MakeFrom("c", {}, volume);
+  }
+  real_remove = Library().rbd_remove, real_snap_remove = Library().rbd_snap_remove;
+  {
+    const Failing remove(Library().rbd_remove, RemoveSlowly);
+    const Failing snap_remove(Library().rbd_snap_remove, RemoveSnapshotSlowly);
+    for (const VolumeId& each : {copy, volume})
+      CHECK(cluster->volumes().DeleteVolume(each) == absl::OkStatus());
+    CHECK(AllGone());
+    cluster.reset();
+    array.reset();  // and its thread
+  }
+  CHECK(most_at_once == 1);
 }
 
 }  // namespace lunkeeper::testing
