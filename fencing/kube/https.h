@@ -25,6 +25,7 @@ namespace lunkeeper::kube {
 // Until when the caller waits. Made when the call begins: from then on the steady clock counts, so that a
 // time of day that is set meanwhile neither ends the call nor keeps it for hours.
 struct Limits {
+  // NOLINTNEXTLINE(google-explicit-constructor): a time is all that most callers have.
   Limits(absl::Time until, std::stop_token stop_token = {});
   // Not below zero.
   absl::Duration TimeLeft() const;
