@@ -3,17 +3,16 @@
 #include "plugin/handover_command.h"
 
 #include <CLI/CLI.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <chrono>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/grpc_status.h"
-#include "base/host_port.h"
+#include "base/open_portal.h"
 #include "base/status_macros.h"
 #include "plugin/admin_call.h"
 
@@ -23,7 +22,7 @@ namespace {
 using admin::v1::HandOverProgress;
 
 constexpr absl::Duration kPortalOpens = absl::Seconds(30);
-constexpr std::chrono::seconds kConnects(1);
+constexpr absl::Duration kConnects = absl::Seconds(1);
 
 const char* DescribeStep(HandOverProgress::Step step) {
   switch (step) {
@@ -65,29 +64,20 @@ absl::Status ExplainBreak(const AdminTarget& target, HandOverProgress::Step last
                    status.message(), ")"));
 }
 
-bool CanConnect(const std::string& portal) {
-  const auto address = ParseHostPort(portal);
-  if (!address) return false;
-  boost::asio::ip::tcp::iostream stream;
-  stream.expires_after(kConnects);
-  stream.connect(address->host, absl::StrCat(address->port));
-  return stream.good();
-}
-
 // Where the portals are not known, it is taken for done.
 absl::Status AwaitPortal(const HandOverProgress& taken, absl::Time stopped) {
+  const std::vector<std::string> portals(taken.peer_portals().begin(), taken.peer_portals().end());
   const absl::Time deadline = absl::Now() + kPortalOpens;
-  while (!taken.peer_portals().empty() && absl::Now() < deadline) {
-    for (const std::string& portal : taken.peer_portals()) {
-      if (!CanConnect(portal)) continue;
-      std::cout << portal
+  while (!portals.empty() && absl::Now() < deadline) {
+    if (const auto portal = FindOpenPortal(portals, kConnects)) {
+      std::cout << *portal
                 << absl::StrFormat(" is open, and I/O goes on there: it stood for %.1f s\n",
                                    absl::ToDoubleSeconds(absl::Now() - stopped));
       return absl::OkStatus();
     }
     absl::SleepFor(absl::Milliseconds(10));
   }
-  if (taken.peer_portals().empty()) return absl::OkStatus();
+  if (portals.empty()) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat(taken.host(),
                    " has the array, and none of the portals that this agent knows of other gateways "

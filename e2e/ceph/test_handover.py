@@ -162,8 +162,8 @@ def test_where_it_cannot_be_done_the_command_says_so(rig: Rig, second: Gateway) 
     assert rig.controller.ready()
 
 
-def armed(rig: Rig, server: Server, point: str, hook: str = "") -> None:
-    """Starts the serving server once more: it dies at the point, or runs the hook there and goes on."""
+def begin_armed(rig: Rig, serving: Machine, other: Machine, point: str, hook: str = "") -> Daemon:
+    """A handover whose giver dies at the point, or runs the hook there and goes on; started anew for that."""
     environment = {"LUNKEEPER_FAIL_POINT_ONCE": str(rig.folder / f"fired-{point}")}
     environment["LUNKEEPER_FAIL_POINT"] = f"array.handover.{point}"
     if hook:
@@ -171,9 +171,12 @@ def armed(rig: Rig, server: Server, point: str, hook: str = "") -> None:
         program.write_text(f"#!/bin/sh\n{hook}\n")
         program.chmod(0o755)
         environment["LUNKEEPER_FAIL_POINT"] += f":exec={program}"
-    server.kill()
-    server.start(**environment)
-    wait_until(server.ready, 30, lambda: f"it serves again\n{server.tail()}")
+    giver = serving.agent
+    giver.kill()
+    giver.start(**environment)
+    wait_until(giver.ready, 30, lambda: f"it serves again\n{giver.tail()}")
+    wait_until(lambda: stands_by(other.agent), 60, "the other one stands by")
+    return handover(giver, rig.folder)
 
 
 @BOTH
@@ -185,9 +188,8 @@ def test_two_commands_at_once_and_one_that_is_interrupted_do_no_harm(rig: Rig, s
         assert {code for code, _ in ends} == {0, 1}, ends
         rig.controller = second
         assert await_both(first, last) == (last, first)
-        armed(rig, second, "stopped", hook="sleep 3")  # or all is over before the signal comes
-        wait_until(lambda: stands_by(first.agent), 60, "the other one stands by")
-        command = handover(second, rig.folder)
+        # It sleeps, or all is over before the signal comes.
+        command = begin_armed(rig, last, first, "stopped", hook="sleep 3")
         wait_until(lambda: "I/O waits" in command.log.read_text(), 60, "it is under way")
         os.kill(command.pid, signal.SIGINT)
         assert finish(command)[0] != 0
@@ -202,9 +204,7 @@ def test_killed_anywhere_the_giver_loses_nothing(rig: Rig, second: Gateway) -> N
     serving, other = machines(rig, second)
     with writing(rig) as writer:
         for point in POINTS:
-            armed(rig, serving.agent, point)
-            wait_until(lambda: stands_by(other.agent), 60, "the other one stands by")
-            code, said = finish(handover(serving.agent, rig.folder))
+            code, said = finish(begin_armed(rig, serving, other, point))
             assert code == 1, said
             assert (rig.folder / f"fired-{point}").exists()
             assert "the agent has ended in the middle" in said
@@ -221,9 +221,7 @@ def test_killed_in_the_middle_the_successor_loses_nothing(rig: Rig, second: Gate
     """Nobody is there to take the array, so the giver does again."""
     serving, other = machines(rig, second)
     with writing(rig) as writer:
-        armed(rig, serving.agent, point, hook=f"kill -9 {second.pid}")
-        wait_until(lambda: stands_by(other.agent), 60, "the other one stands by")
-        command = handover(serving.agent, rig.folder)
+        command = begin_armed(rig, serving, other, point, hook=f"kill -9 {second.pid}")
         wait_until(lambda: not serving.agent.running(), 60, "the giver has ended")
         serving.agent.start()
         finish(command)
@@ -241,10 +239,8 @@ def test_a_giver_that_freezes_in_the_middle_and_wakes_later_writes_nothing(
 ) -> None:
     serving, other = machines(rig, second)
     with writing(rig) as writer:
-        armed(rig, serving.agent, point, hook="kill -STOP $PPID")
-        wait_until(lambda: stands_by(other.agent), 60, "the other one stands by")
+        command = begin_armed(rig, serving, other, point, hook="kill -STOP $PPID")
         frozen = serving.agent.pid
-        command = handover(serving.agent, rig.folder)
         wait_until(lambda: state_of(frozen) == "T", 60, "it is frozen")
         wait_until(lambda: serves(other.agent), 60, lambda: f"the other one serves\n{other.agent.tail()}")
         writer.goes_on()

@@ -27,7 +27,7 @@ bool HasStableExtents(int fd);
 // In order. What is in none of them is a hole. Of what is written meanwhile, and of what is dirty, the old
 // place or none. `flush`: writes what is dirty first, for which the file's writers wait.
 absl::StatusOr<std::vector<FileExtent>> ReadExtents(int fd, const std::string& path, bool flush = true);
-// The first of them, some thousands, of what `within` has. `flush`: writes what is dirty first.
+// The first of them, some thousand, of what `within` has. `flush`: writes what is dirty first.
 struct SomeExtents {
   std::vector<FileExtent> extents;
   uint64_t end = 0;  // where the next ones begin; UINT64_MAX: there are no more

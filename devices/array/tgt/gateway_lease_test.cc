@@ -68,6 +68,16 @@ class Gateway {
     REQUIRE(read->has_value());
     return **read;
   }
+  // Takes the array from the gateway that has it, in the record alone.
+  void WriteNextRecord() const {
+    REQUIRE(Eventually([&] {  // beside renewals
+      const GatewayRecord before = Record();
+      GatewayRecord next = before;
+      ++next.epoch;
+      next.holder = options_.holder;
+      return ReplaceGatewayRecord(*pool, options_.array, before, next).ok();
+    }));
+  }
   // Always the same object. An OSD refuses those who were shut out from the first operation on that a client
   // sends which knows it.
   bool CanWrite() const { return pool->WriteKey("lunkeeper.test." + options_.array, "k", "v").ok(); }
@@ -176,13 +186,7 @@ TEST_CASE_METHOD(Leases,
   Gateway a(array, "host-a");
   a.TakeAndServe();
   const Gateway observer(array, "host-b");
-  CHECK(Eventually([&] {  // beside renewals
-    const GatewayRecord before = observer.Record();
-    GatewayRecord next = before;
-    ++next.epoch;
-    next.holder = "host-b.boot";
-    return ReplaceGatewayRecord(*observer.pool, array, before, next).ok();
-  }));
+  observer.WriteNextRecord();
   CHECK(Eventually([&] { return a.lost > 0; }));
   CHECK(absl::IsUnavailable(a.lease->RegisterImage("lk/i", {"127.0.0.1:0/1"})));
   a.Die();
@@ -195,13 +199,7 @@ TEST_CASE_METHOD(Leases, "gateway lease: whether it is held is asked of Ceph, an
   a.TakeAndServe();
   CHECK(a.lease->ConfirmHeld() == absl::OkStatus());
   const Gateway observer(array, "host-b");
-  GatewayRecord next;
-  REQUIRE(Eventually([&] {  // beside renewals
-    const GatewayRecord before = next = observer.Record();
-    ++next.epoch;
-    next.holder = "host-b.boot";
-    return ReplaceGatewayRecord(*observer.pool, array, before, next).ok();
-  }));
+  observer.WriteNextRecord();
   CHECK(absl::IsUnavailable(a.lease->ConfirmHeld()));  // its last renewal is a moment ago
 }
 
@@ -339,13 +337,7 @@ TEST_CASE_METHOD(Leases, "gateway lease: an array that was taken meanwhile is no
   Gateway a(array, "host-a");
   a.TakeAndServe();
   const Gateway observer(array, "host-b");
-  CHECK(Eventually([&] {  // beside renewals
-    const GatewayRecord before = observer.Record();
-    GatewayRecord next = before;
-    ++next.epoch;
-    next.holder = "host-b.boot";
-    return ReplaceGatewayRecord(*observer.pool, array, before, next).ok();
-  }));
+  observer.WriteNextRecord();
   CHECK(absl::IsUnavailable(a.lease->ReleaseArray()));
   CHECK(Eventually([&] { return a.lost == 1; }));
   CHECK(observer.Record().holder == "host-b.boot");

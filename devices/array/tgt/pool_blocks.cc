@@ -20,7 +20,7 @@ namespace lunkeeper {
 namespace {
 
 // Of extents (ReadSomeExtents) in a call: some 100,000, in which nothing may have changed.
-constexpr int kMostPieces = 16;
+constexpr int kMostPieces = 64;
 // Of a file system.
 constexpr uint64_t kSmallestBlock = 512;
 

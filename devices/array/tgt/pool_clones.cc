@@ -127,14 +127,12 @@ absl::Status PoolClones::ShareMost() {
   for (int i = 0; i < kMostRounds; ++i) {
     const auto before = last_round_;
     RETURN_IF_ERROR(ShareOnce());
-    if (HasCaughtUp()) break;
+    if (last_round_ <= kShortRound) break;
     // Writers that are as fast as this are not caught up with by more of the same.
     if (i > 0 && last_round_ * 4 > before * 3) break;
   }
   return absl::OkStatus();
 }
-
-bool PoolClones::HasCaughtUp() const { return last_round_ <= kShortRound; }
 
 // To find what has changed, all places of a source are read, which are as many as its clone's. Here for two
 // processors; some have more.
@@ -175,11 +173,9 @@ absl::Status PoolClones::ShareAll(std::chrono::steady_clock::time_point end) {
         if (std::chrono::steady_clock::now() < end) return ShareOne(file);
         return absl::UnavailableError(absl::StrCat(
             "pool: clone to ", file.clone.to,
-            ": the time that volumes may stand still is over before all of the group are cloned: the pool's "
-            "disk "
-            "is too busy, or their files are in too many pieces; nothing was made; try again when less is "
-            "written "
-            "to them"));
+            ": the time that volumes may stand still is over before all of the group are cloned: the pool's ",
+            "disk is too busy, or their files are in too many pieces; nothing was made; try again when less ",
+            "is written to them"));
       },
       kAtOnce);
 }

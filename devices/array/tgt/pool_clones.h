@@ -49,8 +49,6 @@ class PoolClones {
   // Again and again until little has changed meanwhile, or it is not faster than the writers; a few times at
   // most.
   absl::Status ShareMost();
-  // Whether so little had changed in the last round of ShareMost that ShareAll takes a moment.
-  bool HasCaughtUp() const;
   // Whether a round can become short enough for a barrier at all, however little is written.
   bool CanCatchUp(size_t many_pieces = kManyPieces) const;
   // UNAVAILABLE: the last round of ShareMost, which ShareAll will repeat, took longer. FAILED_PRECONDITION:

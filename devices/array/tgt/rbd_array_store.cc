@@ -23,10 +23,10 @@
 #include "absl/time/clock.h"
 #include "base/host_name.h"
 #include "base/log.h"
+#include "base/open_portal.h"
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "devices/array/tgt/gateway_lease.h"
-#include "devices/array/tgt/peer_portal.h"
 #include "devices/array/tgt/pool_file.h"
 #include "devices/array/tgt/pool_lock.h"
 #include "devices/array/tgt/rbd_store.h"
@@ -177,7 +177,8 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> TakeLease(const CephPool& pool,
            .stand_by = StandBy(options),
            .on_lost = [directory = options.pool_dir](const absl::Status& why) { EndAtOnce(directory, why); },
            // One that stands by has its portal closed.
-           .other_serves = [peers = options.peer_portals] { return FindOpenPortal(peers, kPeerAnswers); }}));
+           .other_serves =
+               [peers = options.peer_portals] { return FindOpenPortal(peers, kPeerAnswers).has_value(); }}));
   RETURN_IF_ERROR(lease->ShutOut());
   if (!lease->tgtds_go_on()) RETURN_IF_ERROR(KillTgtds(options.pool_dir, absl::Now() + kTgtdEnds));
   return lease;

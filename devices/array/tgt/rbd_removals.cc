@@ -2,8 +2,8 @@
 // name for as long as the clone. An image with such snapshots cannot be removed (ENOTEMPTY). One that was
 // open to a client that died cannot either, for 30 s (EBUSY).
 //
-// One thing is removed at a time. A snapshot that loses its name while its last clone goes may stay for ever,
-// without either, and its image with it.
+// One thing is removed at a time. Of two that remove the same image at once, one finds it gone and removes
+// its mark, and the other may leave its name in the pool: nobody can open that image, or remove it.
 #include "devices/array/tgt/rbd_removals.h"
 
 #include <cerrno>
@@ -32,13 +32,12 @@ void RbdRemovals::Begin() {
 // What else waited for it is the thread's to find: it may be much, and large.
 absl::Status RbdRemovals::Remove(const RbdName& name) {
   RETURN_IF_ERROR(pool_.WriteKey(marks_, name.Text(), kRemovedMark));
-  if (!mu_.TryLock()) {
-    removals_.Wake();  // once it has removed what it is at
-    return absl::OkStatus();
+  bool wake = true;  // for this one, once the thread has removed what it is at
+  if (mu_.TryLock()) {
+    wake = RemoveMarked(name.Text()).value_or(false);
+    mu_.Unlock();
   }
-  const bool gone = RemoveMarked(name.Text()).value_or(false);
-  mu_.Unlock();
-  if (gone) removals_.Wake();
+  if (wake) removals_.Wake();
   return absl::OkStatus();
 }
 
@@ -60,9 +59,8 @@ void RbdRemovals::RemoveLeft() {
     std::erase_if(reported_, [&](const auto& each) { return !marks->contains(each.first); });
     for (const auto& [text, mark] : *marks) {
       if (mark != kRemovedMark || ends_) continue;
-      mu_.Lock();
+      const absl::MutexLock lock(&mu_);
       const absl::StatusOr<bool> removed = RemoveMarked(text);
-      mu_.Unlock();
       some_went |= removed.value_or(false);
       Report(text, removed.status());
     }

@@ -105,8 +105,8 @@ TEST_CASE_METHOD(Removals, "on Ceph: a snapshot that stood for a clone, and stay
   CHECK(AllGone());
 }
 
-// Else Ceph may keep the snapshot below a clone, and its image, for ever.
-TEST_CASE_METHOD(Removals, "on Ceph: a clone and the snapshot below it are not removed at the same time") {
+// Also where the thread comes back while a call removes a clone or the snapshot below it.
+TEST_CASE_METHOD(Removals, "on Ceph: one thing is removed at a time") {
   const VolumeId volume = Make("v");
   VolumeId copy;
   {

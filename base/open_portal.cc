@@ -1,4 +1,4 @@
-#include "devices/array/tgt/peer_portal.h"
+#include "base/open_portal.h"
 
 #include <netdb.h>
 #include <poll.h>
@@ -15,6 +15,11 @@
 
 namespace lunkeeper {
 namespace {
+
+struct Opening {
+  std::string portal;
+  UniqueFd fd;
+};
 
 // An attempt to connect, under way or made; not valid: it failed at once.
 UniqueFd BeginConnection(const std::string& portal) {
@@ -39,22 +44,24 @@ bool IsConnected(int fd) {
 
 }  // namespace
 
-bool FindOpenPortal(const std::vector<std::string>& portals, absl::Duration within) {
+std::optional<std::string> FindOpenPortal(const std::vector<std::string>& portals, absl::Duration within) {
   const absl::Time deadline = absl::Now() + within;
-  std::vector<UniqueFd> sockets;
+  std::vector<Opening> openings;
   for (const std::string& portal : portals)
-    if (UniqueFd fd = BeginConnection(portal)) sockets.push_back(std::move(fd));
-  std::vector<pollfd> waiting;
-  for (const UniqueFd& fd : sockets) waiting.push_back({.fd = fd.get(), .events = POLLOUT, .revents = 0});
-  while (!waiting.empty()) {
+    if (UniqueFd fd = BeginConnection(portal)) openings.push_back({portal, std::move(fd)});
+  while (!openings.empty()) {
+    std::vector<pollfd> waiting;
+    for (const Opening& opening : openings)
+      waiting.push_back({.fd = opening.fd.get(), .events = POLLOUT, .revents = 0});
     const absl::Duration left = std::max(deadline - absl::Now(), absl::ZeroDuration());
-    if (::poll(waiting.data(), waiting.size(), static_cast<int>(absl::ToInt64Milliseconds(left))) <= 0)
-      return false;
-    for (const pollfd& ended : waiting)
-      if (ended.revents != 0 && IsConnected(ended.fd)) return true;
-    std::erase_if(waiting, [](const pollfd& ended) { return ended.revents != 0; });
+    if (::poll(waiting.data(), waiting.size(), static_cast<int>(absl::ToInt64Milliseconds(left))) <= 0) break;
+    for (size_t i = waiting.size(); i-- > 0;) {
+      if (waiting[i].revents == 0) continue;
+      if (IsConnected(waiting[i].fd)) return openings[i].portal;
+      openings.erase(openings.begin() + static_cast<std::ptrdiff_t>(i));
+    }
   }
-  return false;
+  return std::nullopt;
 }
 
 }  // namespace lunkeeper
