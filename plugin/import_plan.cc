@@ -6,19 +6,17 @@
 
 #include <algorithm>
 #include <iterator>
-#include <optional>
 #include <set>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "base/driver.h"
 #include "base/status_macros.h"
 #include "devices/array/volume_uses.h"
 #include "plugin/claim_fit.h"
+#include "plugin/object_names.h"
 
 namespace lunkeeper {
 namespace {
@@ -28,23 +26,10 @@ using kube::FieldAt;
 using kube::Json;
 using kube::TextAt;
 
-std::string ObjectName(const Json& object) { return TextAt(object, {"metadata", "name"}); }
-
-std::string ClaimText(const Json& reference) {
-  return absl::StrCat(TextAt(reference, {"namespace"}), "/", TextAt(reference, {"name"}));
-}
-
 const Json* FindClaim(const ImportFacts& facts, const std::string& text) {
   for (const Json& claim : facts.claims)
-    if (ClaimText(FieldAt(claim, {"metadata"})) == text) return &claim;
+    if (NamesText(FieldAt(claim, {"metadata"})) == text) return &claim;
   return nullptr;
-}
-
-// RFC 1123: what Kubernetes takes for an object's name.
-bool IsObjectName(const std::string& name) {
-  const auto plain = [](char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c); };
-  return !name.empty() && name.size() <= 253 && plain(name.front()) && plain(name.back()) &&
-         std::all_of(name.begin(), name.end(), [&](char c) { return plain(c) || c == '-' || c == '.'; });
 }
 
 // The provisioner calls a volume after its claim's uid, and makes the PersistentVolume when it has an answer.
@@ -63,7 +48,7 @@ std::vector<std::string> FindWaitingClaims(const std::string& volume_name, const
   std::vector<std::string> waiting;
   for (const Json& claim : facts.claims)
     if (TextAt(claim, {"spec", "volumeName"}) == volume_name)
-      waiting.push_back(ClaimText(FieldAt(claim, {"metadata"})));
+      waiting.push_back(NamesText(FieldAt(claim, {"metadata"})));
   return waiting;
 }
 
@@ -121,14 +106,14 @@ Json NodeAffinityFor(const VolumeStatus& volume) {
 }
 
 // What becomes of one volume: the claim that it is for, which may be there, and the class of both.
-struct Place {
+struct ClaimPlace {
   std::string space, claim, storage_class;
   const Json* there = nullptr;
   Json mount_options = {};  // of the class; null: none
   bool is_known = false;    // that it is for this claim; otherwise it is only reserved
 };
 
-Json MakePersistentVolume(const LostVolume& lost, const Place& place) {
+Json MakePersistentVolume(const LostVolume& lost, const ClaimPlace& place) {
   const VolumeStatus& volume = lost.status;
   const VolumeUses uses(volume.uses());
   const std::string mode = VolumeModeFor(uses, place.there);
@@ -163,7 +148,7 @@ Json MakePersistentVolume(const LostVolume& lost, const Place& place) {
           {"spec", std::move(spec)}};
 }
 
-Json MakeClaim(const Json& persistent_volume, const Place& place) {
+Json MakeClaim(const Json& persistent_volume, const ClaimPlace& place) {
   const Json& spec = persistent_volume["spec"];
   return {{"apiVersion", "v1"},
           {"kind", "PersistentVolumeClaim"},
@@ -214,17 +199,11 @@ absl::Status CheckFree(const LostVolume& lost, const ImportFacts& facts, const s
                                                       " cannot be given to it"));
   for (const Json& other : facts.persistent_volumes) {
     const Json& reserved = FieldAt(other, {"spec", "claimRef"});
-    if (!reserved.is_null() && ClaimText(reserved) == claim && TextAt(reserved, {"uid"}).empty())
+    if (!reserved.is_null() && NamesText(reserved) == claim && TextAt(reserved, {"uid"}).empty())
       return absl::FailedPreconditionError(
           absl::StrCat("PersistentVolume ", ObjectName(other), " is reserved for claim ", claim, " already"));
   }
   return absl::OkStatus();
-}
-
-std::optional<std::pair<std::string, std::string>> SplitClaim(const std::string& claim) {
-  const std::vector<std::string> parts = absl::StrSplit(claim, '/');
-  if (parts.size() != 2 || !IsObjectName(parts[0]) || !IsObjectName(parts[1])) return std::nullopt;
-  return std::pair(parts[0], parts[1]);
 }
 
 // The claim that a volume was made for is only a guess. Of two volumes that were made for one, one after the
@@ -237,7 +216,7 @@ void GuessClaims(const ImportFacts& facts, const std::set<std::string>& referred
     if (!referred.contains(volume.id()) && !wishes.claims.contains(volume.id())) ++wanted[volume.claim()];
   for (LostVolume& each : lost) {
     const std::string& claim = each.status.claim();
-    const bool is_free = wanted[claim] == 1 && SplitClaim(claim) && CheckFree(each, facts, claim).ok();
+    const bool is_free = wanted[claim] == 1 && SplitNames(claim) && CheckFree(each, facts, claim).ok();
     if (is_free && !wishes.claims.contains(each.status.id())) each.guess = claim;
   }
 }
@@ -253,17 +232,17 @@ absl::StatusOr<std::string> FindClaimFor(const LostVolume& lost, const ImportWis
       ", which wait for it or which it was made for: say which gets it, with --claim"));
 }
 
-absl::StatusOr<Place> FindPlace(const LostVolume& lost, const ImportFacts& facts,
-                                const ImportWishes& wishes) {
+absl::StatusOr<ClaimPlace> FindPlace(const LostVolume& lost, const ImportFacts& facts,
+                                     const ImportWishes& wishes) {
   ASSIGN_OR_RETURN(std::string claim, FindClaimFor(lost, wishes));
   const bool is_known = !claim.empty();
   if (!is_known) claim = absl::StrCat(kReservedNamespace, "/", lost.name);
-  const auto parts = SplitClaim(claim);
+  const auto parts = SplitNames(claim);
   if (!parts)
     return absl::InvalidArgumentError(
         absl::StrCat("--claim ", lost.status.id(), "=", claim, ": want VOLUME=NAMESPACE/NAME"));
   RETURN_IF_ERROR(CheckFree(lost, facts, claim));
-  Place place = {
+  ClaimPlace place = {
       .space = parts->first, .claim = parts->second, .storage_class = {}, .there = FindClaim(facts, claim)};
   place.is_known = is_known;
   // A claim that is there is bound in its own class alone.
@@ -293,7 +272,7 @@ std::set<std::string> FindTwins(const std::vector<LostVolume>& lost, ImportPlan&
 
 absl::StatusOr<std::vector<Json>> MakeManifests(const LostVolume& lost, const ImportFacts& facts,
                                                 const ImportWishes& wishes, std::set<std::string>& claims) {
-  ASSIGN_OR_RETURN(const Place place, FindPlace(lost, facts, wishes));
+  ASSIGN_OR_RETURN(const ClaimPlace place, FindPlace(lost, facts, wishes));
   const std::string claim = absl::StrCat(place.space, "/", place.claim);
   if (claims.contains(claim))
     return absl::InvalidArgumentError(absl::StrCat("claim ", claim, " is named for two volumes"));
@@ -369,13 +348,13 @@ std::vector<std::string> WarnOfKept(const std::set<std::string>& asked, const Im
     const Json& reserved = FieldAt(each, {"spec", "claimRef"});
     warnings.push_back(absl::StrCat("volume ", id, " has PersistentVolume ", ObjectName(each),
                                     " already, for ",
-                                    reserved.is_null() ? "any claim" : "claim " + ClaimText(reserved)));
+                                    reserved.is_null() ? "any claim" : "claim " + NamesText(reserved)));
   }
   for (const VolumeStatus& volume : facts.volumes.volumes()) {
     const Json* const claim = asked.contains(volume.id()) ? FindMaker(volume, facts) : nullptr;
     if (claim == nullptr) continue;
     warnings.push_back(absl::StrCat("volume ", volume.id(), " is being made for claim ",
-                                    ClaimText(FieldAt(*claim, {"metadata"}))));
+                                    NamesText(FieldAt(*claim, {"metadata"}))));
   }
   return warnings;
 }

@@ -178,3 +178,53 @@ def test_a_waiting_claim_gets_its_volume_or_import_says_that_it_would_not(worklo
     apply_text(run_import(workloads, handle_of(before), wish, "--output=yaml"))
     assert workloads.wait_for_bound("data") == before["metadata"]["name"]
     delete_for_good(workloads, "data")
+
+
+def forget_snapshot(workloads, name):
+    """As if etcd had never had the VolumeSnapshot and its content; returns the content as it was."""
+    bound = workloads.kubectl.get("volumesnapshot", name, *workloads.here)["status"]
+    content = bound["boundVolumeSnapshotContentName"]
+    kept = workloads.kubectl.get("volumesnapshotcontent", content)
+    retain = json.dumps({"spec": {"deletionPolicy": "Retain"}})
+    workloads.kubectl("patch", "volumesnapshotcontent", content, "--type=merge", "-p", retain)
+    workloads.delete("volumesnapshot", name)
+    workloads.kubectl("delete", "volumesnapshotcontent", content)
+    return kept
+
+
+def test_a_snapshot_is_brought_back_with_its_volume_and_restored(workloads, apply_text):
+    workloads.pod_with_claim("writer")
+    workloads.shell("writer", "echo before > /data/file && sync")
+    workloads.snapshot("moment", "data")
+    workloads.shell("writer", "echo after > /data/file && sync")
+    workloads.delete("pod", "writer")
+    content = forget_snapshot(workloads, "moment")
+    snapshot = content["status"]["snapshotHandle"]
+    volume = handle_of(forget_claim(workloads, "data"))
+    assert snapshot in run_import(workloads)
+    words = (volume, snapshot, "--storage-class=lunkeeper")
+    said = run_import(workloads, *words, "--output=json")
+    *others, last = json.loads(said)["items"]
+    assert last["kind"] == "VolumeSnapshot" and last["metadata"]["namespace"] == workloads.namespace
+    # An import that breaks off goes on where it was.
+    workloads.kubectl.apply(*others)
+    (again,) = json.loads(run_import(workloads, *words, "--output=json"))["items"]
+    assert again == last
+    apply_text(run_import(workloads, *words, "--output=yaml"))
+    assert json.loads(run_import(workloads, *words, "--output=json"))["items"] == []
+    name = last["metadata"]["name"]
+    workloads.wait_for_snapshot("volumesnapshot", name)
+    source = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": name}
+    workloads.pod_with_claim("reader", "restored", dataSource=source)
+    assert workloads.shell("reader", "cat /data/file").strip() == "before"
+    workloads.delete("pod", "reader")
+    # An imported snapshot is deleted at the array once its policy says so.
+    delete = json.dumps({"spec": {"deletionPolicy": "Delete"}})
+    bound = last["spec"]["source"]["volumeSnapshotContentName"]
+    assert bound == content["metadata"]["name"]
+    workloads.kubectl("patch", "volumesnapshotcontent", bound, "--type=merge", "-p", delete)
+    workloads.delete("volumesnapshot", name)
+    wait_until(
+        lambda: workloads.kubectl.find("volumesnapshotcontent", bound) is None, 60, "the snapshot is deleted"
+    )
+    delete_for_good(workloads, "data")
