@@ -30,6 +30,7 @@
 #include "plugin/explain_command.h"
 #include "plugin/import_command.h"
 #include "plugin/list_commands.h"
+#include "plugin/reassign_command.h"
 #include "plugin/removal_command.h"
 #include "plugin/support_bundle.h"
 #include "plugin/table.h"
@@ -312,6 +313,7 @@ void AddAdminCommands(CLI::App* app, int* exit_code, const MakeClient& cluster) 
   AddAcceptRestore(app, exit_code);
   AddOrphans(app, exit_code);
   AddRemovalCommands(app, exit_code);
+  AddReassignCommand(app, exit_code);
   AddListCommands(app, exit_code, cluster);
   AddExplainCommand(app, exit_code, cluster);
   AddImportCommand(app, exit_code, cluster);

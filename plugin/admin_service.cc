@@ -237,6 +237,26 @@ class AdminService final : public admin::v1::Admin::Service {
     return AnswerHandOver(backends_.hand_over, *context, *writer);
   }
 
+  grpc::Status Reassign(ServerContext*, const admin::v1::ReassignRequest* request,
+                        admin::v1::ReassignResponse* response) override {
+    return AnswerRpc([&]() -> absl::Status {
+      if (!backends_.reassign)
+        return absl::FailedPreconditionError(
+            "the array is another process's: run this where the array's agent runs");
+      ASSIGN_OR_RETURN(const Reassigned done, backends_.reassign({.from = ClusterId(request->from_cluster()),
+                                                                  .to = ClusterId(request->to_cluster()),
+                                                                  .end_grants = request->end_grants(),
+                                                                  .only_check = request->dry_run(),
+                                                                  .asked_by = OperatorHere()}));
+      response->set_volumes(done.holdings.volumes);
+      response->set_snapshots(done.holdings.snapshots);
+      response->set_groups(done.holdings.groups);
+      response->set_size_bytes(done.holdings.size_bytes);
+      for (const NodeId& node : done.fenced) response->add_fenced_nodes(node.value());
+      return absl::OkStatus();
+    });
+  }
+
  private:
   static absl::Status NoArray() {
     return absl::FailedPreconditionError(

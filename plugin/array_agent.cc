@@ -10,6 +10,7 @@
 #include "base/revoked_certificates.h"
 #include "base/status_macros.h"
 #include "devices/array/remote/array_service.h"
+#include "plugin/cluster_calls.h"
 #include "plugin/serve.h"
 #include "plugin/wiring.h"
 
@@ -42,7 +43,15 @@ absl::StatusOr<Backends> OpenAgent(const ArrayAgentOptions& options) {
   const auto leaving = std::make_shared<std::atomic<bool>>(false);
   ArrayServiceOptions service;
   service.name = options.serve.array_names.front();
-  service.view = [host](const ClusterId& cluster) { return host->ForCluster(cluster); };
+  const auto calls = std::make_shared<ClusterCalls>();
+  service.view = [host, calls](const ClusterId& cluster) {
+    calls->NoteCall(cluster);
+    return host->ForCluster(cluster);
+  };
+  backends.reassign = [host, calls](const Reassignment& asked) -> absl::StatusOr<Reassigned> {
+    RETURN_IF_ERROR(calls->CheckSilent(asked.from));
+    return host->Reassign(asked);
+  };
   service.serving = backends.array_serving;
   service.confirm = [host] { return host->ConfirmServing(); };
   service.identity = [host] { return host->identity(); };

@@ -56,6 +56,8 @@ struct Backends {
   std::function<absl::Status(const std::string& name)> delete_orphan;
   std::function<absl::Status(const std::string& folder, const BackupWatch& watch)> back_up;
   std::function<absl::Status(const HandoverWatch& watch)> hand_over;
+  // Also refuses while the cluster that has the volumes shows that it runs.
+  std::function<absl::StatusOr<Reassigned>(const Reassignment& asked)> reassign;
 
   // Null, and no node id, without the Node service.
   NodeId node;

@@ -44,7 +44,13 @@ constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 
 absl::Status OpenArray(const ServeOptions& options, Backends* backends) {
   ASSIGN_OR_RETURN(const auto pool, OpenPool(options, backends));
-  std::shared_ptr<Array> array = pool->ForCluster(ClusterId(options.cluster));
+  const ClusterId own(options.cluster);
+  std::shared_ptr<Array> array = pool->ForCluster(own);
+  backends->reassign = [pool, own](const Reassignment& asked) -> absl::StatusOr<Reassigned> {
+    if (asked.from != own) return pool->Reassign(asked);
+    return absl::FailedPreconditionError(absl::StrCat("this process serves cluster ", own.value(),
+                                                      ", so it lives: start it with the other --cluster"));
+  };
   backends->all_grants = std::shared_ptr<GrantStore>(array, &array->grants());
   backends->arrays = MakeOneArray(options.array_names.front(), std::move(array));
   return absl::OkStatus();

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
 #include "devices/array/tgt/catalogue_file.h"
+#include "devices/array/tgt/cluster_catalogue.h"
 #include "devices/array/tgt/fence_catalogue.h"
 #include "devices/array/tgt/grant_catalogue.h"
 #include "devices/array/tgt/volume_catalogue.h"
@@ -32,6 +33,7 @@ class Catalogue {
   VolumeCatalogue& volumes() { return volumes_; }
   GrantCatalogue& grants() { return grants_; }
   FenceCatalogue& fences() { return fences_; }
+  ClusterCatalogue& clusters() { return clusters_; }
 
   const std::string& target_key() const { return file_->target_key(); }
   // As CatalogueFile's.
@@ -47,13 +49,14 @@ class Catalogue {
 
  private:
   explicit Catalogue(std::unique_ptr<CatalogueFile> file)
-      : file_(std::move(file)), volumes_(*file_), grants_(*file_), fences_(*file_) {}
+      : file_(std::move(file)), volumes_(*file_), grants_(*file_), fences_(*file_), clusters_(*file_) {}
 
   const std::string opened_as_ = RandomSecret();
   const std::unique_ptr<CatalogueFile> file_;
   VolumeCatalogue volumes_;
   GrantCatalogue grants_;
   FenceCatalogue fences_;
+  ClusterCatalogue clusters_;
 };
 
 }  // namespace lunkeeper

@@ -108,6 +108,9 @@ class TgtArrayImpl final : public TgtArray {
   absl::Status DeleteOrphan(const std::string& name) override { return store_.images->DeleteOrphan(name); }
   absl::Status BackUp(const std::string& folder, const BackupWatch& watch) override;
   absl::Status HandOver(const HandoverWatch& watch) override;
+  absl::StatusOr<Reassigned> Reassign(const Reassignment& asked) override {
+    return ReassignCluster(*parts_, asked);
+  }
   absl::Status CheckTgtd() const override;
   std::vector<absl::Status> CheckEachTgtd() const override { return servers_->CheckEach(); }
   absl::StatusOr<GrantUse> MeasureGrants() const override;

@@ -22,6 +22,7 @@
 #include "devices/array/tgt/image_store.h"
 #include "devices/array/tgt/pool_backup.h"
 #include "devices/array/tgt/pool_room.h"
+#include "devices/array/tgt/reassignment.h"
 
 namespace lunkeeper {
 
@@ -95,6 +96,8 @@ class TgtArray {
   // destructor, which would wait for what is shut out. ABORTED: it is under way. FAILED_PRECONDITION: also if
   // volumes are files.
   virtual absl::Status HandOver(const HandoverWatch& watch) = 0;
+  // As ReassignCluster says.
+  virtual absl::StatusOr<Reassigned> Reassign(const Reassignment& asked) = 0;
   // UNAVAILABLE: tgtd hangs, or is being started again; says what to do. The array's calls are tried all the
   // same.
   virtual absl::Status CheckTgtd() const = 0;
