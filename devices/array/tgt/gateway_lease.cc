@@ -322,6 +322,7 @@ absl::Status GatewayLease::ShutOut() {
   for (const absl::Status& status : blocked) RETURN_IF_ERROR(status);
   RETURN_IF_ERROR(pool_.WaitForMap());
   shut_out_.insert(clients.begin(), clients.end());
+  if (!clients.empty()) LogInfo("array", "the gateway before is shut out");
   return absl::OkStatus();
 }
 

@@ -25,6 +25,10 @@ namespace lunkeeper {
 namespace {
 
 constexpr size_t kReleaseWorkers = 8;
+// tgtd answers one at a time, and each call to it has a timeout: no more wait for it than it is through with
+// long before, though an image takes it a second to open.
+constexpr size_t kRestoreWorkers = 4;
+constexpr absl::Duration kTickWaits = absl::Milliseconds(200);
 
 absl::Status StillDraining(const std::vector<GrantRow>& grants, const absl::Status& trouble) {
   return absl::DeadlineExceededError(
@@ -54,15 +58,16 @@ absl::Status GrantTargets::RestoreTargets(const std::vector<Generation>& heartbe
   for (const TgtTarget& target : there) open[target.number] = target.open;
   for (const Generation lun : heartbeat_luns) open.erase(TargetNumber(lun));
   std::vector<GrantRow> releasing;
+  Restorations asked;
   for (const GrantRow& grant : grants) {
     const auto found = open.find(TargetNumber(grant.generation));
     const bool is_open = found != open.end() && found->second;
     if (found != open.end()) open.erase(found);
-    if (grant.releasing) releasing.push_back(grant);
-    if (grant.releasing) continue;
-    // An open one may have been paused for a growth that the crash cut short, and its image opened anew.
-    if (is_open) RETURN_IF_ERROR(images_.RegisterOpened(images_.VolumePath(grant.volume)));
-    RETURN_IF_ERROR(is_open ? table_.ResumeTarget(grant) : RestoreTarget(grant));
+    if (grant.releasing) {
+      releasing.push_back(grant);
+    } else {
+      AskStore({grant, is_open}, asked);
+    }
   }
   if (!open.empty()) {
     return absl::FailedPreconditionError(
@@ -71,6 +76,7 @@ absl::Status GrantTargets::RestoreTargets(const std::vector<Generation>& heartbe
   RETURN_IF_ERROR(CheckAccounts(accounts));
   for (const GrantRow& grant : grants) accounts.erase(grant.generation);
   table_.SetOldAccounts(std::move(accounts));
+  RETURN_IF_ERROR(RestoreAsked(std::move(asked)));
   FAIL_POINT("array.tgtd.put_back");
   // Not reported as an error: commands that will not end on one volume must not keep the portal closed for
   // all.
@@ -90,58 +96,141 @@ absl::Status GrantTargets::CheckAccounts(const std::set<Generation>& accounts) {
       ": the catalogue was set back while tgtd ran; pods that use this array's volumes have to start again"));
 }
 
-absl::Status GrantTargets::RestoreTarget(const GrantRow& grant) {
+// The name has what was asked: tgtd may die, and a target that was open then be made anew now.
+void GrantTargets::AskStore(const Restoration& restoration, Restorations& asked) {
+  const std::string path = images_.VolumePath(restoration.grant.volume);
+  const std::string name =
+      absl::StrCat(restoration.is_open ? "register " : "open ", restoration.grant.generation);
+  asked.emplace(name, restoration);
+  questions_.Ask(name, [this, path, is_open = restoration.is_open]() -> Backing {
+    if (!is_open) return images_.BackingOf(path);
+    RETURN_IF_ERROR(images_.RegisterOpened(path));
+    return LunBacking{.path = path};
+  });
+}
+
+// Several at a time, in the order in which the store answers. tgtd has one thread to open images, and must
+// not wait for what the store is asked before and after.
+absl::Status GrantTargets::RestoreAsked(Restorations asked) {
+  const size_t count = asked.size();
+  absl::Mutex mu;  // for `asked` and `trouble`
+  absl::Status trouble;
+  const auto take = [&](const std::string& name) {
+    const absl::MutexLock lock(&mu);
+    return trouble.ok() ? asked.extract(name) : Restorations::node_type();
+  };
+  const auto work = [&] {
+    while (const auto answered = questions_.TakeAnswer(kStoreAnswers)) {
+      const auto own = take(answered->name);
+      if (own.empty()) continue;  // asked in the life of an earlier tgtd, or tgtd does not answer
+      const absl::Status restored = RestoreTarget(own.mapped(), answered->answer);
+      const absl::MutexLock lock(&mu);
+      trouble.Update(restored);
+    }
+  };
+  std::vector<std::jthread> workers(std::min(kRestoreWorkers, asked.size()));
+  for (std::jthread& worker : workers) worker = std::jthread(work);
+  workers.clear();
+  RETURN_IF_ERROR(trouble);
+  for (const auto& [name, restoration] : asked) RETURN_IF_ERROR(HoldSilent(restoration));
+  const absl::MutexLock lock(&held_mu_);
+  LogInfo("array", "the targets are back",
+          {{"targets", absl::StrCat(count)}, {"held", absl::StrCat(held_.size())}});
+  return absl::OkStatus();
+}
+
+// Outside the gate, which a call may hold that waits for this very image. So its grant may be released, and
+// its target deleted, just before the target is made here.
+absl::Status GrantTargets::HoldSilent(const Restoration& restoration) {
+  RETURN_IF_ERROR(HoldTarget(restoration, absl::UnavailableError("its image does not answer")));
+  ASSIGN_OR_RETURN(const bool wanted, IsWanted(restoration.grant));
+  return wanted || restoration.is_open ? absl::OkStatus() : table_.DrainTarget(restoration.grant).status();
+}
+
+// An error is tgtd's.
+absl::Status GrantTargets::RestoreTarget(const Restoration& restoration, const Backing& backing) {
+  const GrantRow& grant = restoration.grant;
+  // It may have been paused for a growth that the crash cut short, and its image opened anew.
+  if (restoration.is_open && backing.ok()) return table_.ResumeTarget(grant);
   const auto pass = gates_.Enter(grant.volume, absl::Now() + kGateTimeout);
   if (!pass.has_value()) {
     return absl::UnavailableError(absl::StrCat("put back volume ", grant.volume.value(), ": it stays busy"));
   }
-  table_.ForgetOpen(grant);
-  const absl::Status opened = OpenTarget(grant);
-  if (opened.ok() || absl::IsUnavailable(opened)) return opened;
-  // A volume that cannot be served, for instance because its file is gone, must not keep the others away.
-  LogError("array", absl::StrCat("put back volume ", grant.volume.value(), ": ", opened.message(),
+  ASSIGN_OR_RETURN(const bool wanted, IsWanted(grant));
+  if (!wanted) return absl::OkStatus();
+  if (!restoration.is_open) table_.ForgetOpen(grant);
+  const absl::Status opened = backing.ok() ? OpenTarget(grant, *backing) : backing.status();
+  return opened.ok() ? opened : HoldTarget(restoration, opened);
+}
+
+// A volume that cannot be served, for instance because its image is gone, must not keep the others away. One
+// that tgtd has open goes on as it was: its sessions may need nothing of what is wrong.
+absl::Status GrantTargets::HoldTarget(const Restoration& restoration, const absl::Status& why) {
+  const GrantRow& grant = restoration.grant;
+  if (!restoration.is_open) RETURN_IF_ERROR(table_.HoldTarget(grant));
+  LogError("array", absl::StrCat("put back volume ", grant.volume.value(), ": ", why.message(),
                                  "; trying again every second"));
   const absl::MutexLock lock(&held_mu_);
-  held_.insert(grant.generation);
-  return table_.HoldTarget(grant);
+  held_[grant.generation] = restoration.is_open;
+  return absl::OkStatus();
 }
 
 void GrantTargets::RetryHeld() {
-  std::set<Generation> held;
+  std::map<Generation, bool> held;
   {
     const absl::MutexLock lock(&held_mu_);
     held = held_;
   }
-  for (const Generation generation : held) {
+  Restorations asked;
+  for (const auto& [generation, is_open] : held) {
     const auto grant = catalogue_.grants().FindGeneration(generation);
     if (!grant.ok()) continue;
-    if (grant->has_value() && !(*grant)->releasing && !TryOpenHeld(**grant)) continue;
-    const absl::MutexLock lock(&held_mu_);
-    held_.erase(generation);
+    if (grant->has_value() && !(*grant)->releasing) {
+      AskStore({**grant, is_open}, asked);
+    } else {
+      ForgetHeld(generation);
+    }
+  }
+  while (const auto answered = asked.empty() ? std::nullopt : questions_.TakeAnswer(kTickWaits)) {
+    const auto own = asked.extract(answered->name);
+    if (!own.empty()) TryOpenHeld(own.mapped(), answered->answer);
   }
 }
 
-// True when there is nothing more to do for this grant. Does not wait for the gate, as TryRelease.
-bool GrantTargets::TryOpenHeld(const GrantRow& grant) {
+// Does not wait for the gate, as TryRelease.
+void GrantTargets::TryOpenHeld(const Restoration& restoration, const Backing& backing) {
+  const GrantRow& grant = restoration.grant;
   const auto pass = gates_.Enter(grant.volume, absl::InfinitePast());
-  if (!pass.has_value()) return false;
-  if (!OpenTarget(grant).ok()) {
-    // Again: a growth in between has set it ready.
-    table_.HoldTarget(grant).IgnoreError();
-    return false;
+  if (!pass.has_value()) return;
+  absl::Status opened = backing.status();
+  if (opened.ok()) opened = restoration.is_open ? table_.ResumeTarget(grant) : OpenTarget(grant, *backing);
+  if (opened.ok()) {
+    ForgetHeld(grant.generation);  // inside the gate, in which a growth may hold it again
+    LogInfo("array", "a volume is put back that could not be before", {{"volume", grant.volume.value()}});
+  } else if (!restoration.is_open) {
+    table_.HoldTarget(grant).IgnoreError();  // again: a growth in between has set it ready
   }
-  LogInfo("array", "a volume is put back that could not be before", {{"volume", grant.volume.value()}});
-  return true;
 }
 
-absl::Status GrantTargets::OpenTarget(const GrantRow& grant) {
-  // Read again, inside the gate: a fence may have marked it since the caller read its row, and a target that
-  // is opened after its drain would let the fenced node write.
+void GrantTargets::ForgetHeld(Generation generation) {
+  const absl::MutexLock lock(&held_mu_);
+  held_.erase(generation);
+}
+
+// Read again, inside the gate: a fence may have marked it since the caller read its row, and a target that is
+// opened after its drain would let the fenced node write.
+absl::StatusOr<bool> GrantTargets::IsWanted(const GrantRow& grant) {
   ASSIGN_OR_RETURN(const std::optional<GrantRow> now, catalogue_.grants().FindGeneration(grant.generation));
-  if (!now.has_value() || now->releasing) return absl::OkStatus();
+  return now.has_value() && !now->releasing;
+}
+
+absl::Status GrantTargets::OpenTarget(const GrantRow& grant, const std::optional<LunBacking>& backing) {
+  ASSIGN_OR_RETURN(const bool wanted, IsWanted(grant));
+  if (!wanted) return absl::OkStatus();
   ASSIGN_OR_RETURN(const VolumeRow row, catalogue_.volumes().FindVolume(grant.cluster, grant.volume));
-  ASSIGN_OR_RETURN(const LunBacking backing, images_.BackingOf(images_.VolumePath(grant.volume)));
-  return table_.OpenTarget(grant, row.volume, backing);
+  if (backing) return table_.OpenTarget(grant, row.volume, *backing);
+  ASSIGN_OR_RETURN(const LunBacking asked, images_.BackingOf(images_.VolumePath(grant.volume)));
+  return table_.OpenTarget(grant, row.volume, asked);
 }
 
 absl::Status GrantTargets::GrowLun(const GrantRow& grant, const std::string& path) {
@@ -164,7 +253,7 @@ absl::Status GrantTargets::GrowLun(const GrantRow& grant, const std::string& pat
   if (const absl::Status opened = images_.RegisterOpened(path); !opened.ok()) {
     table_.ForgetOpen(grant);
     const absl::MutexLock lock(&held_mu_);
-    held_.insert(grant.generation);
+    held_[grant.generation] = false;
     return opened;
   }
   // Whether or not it grew: an offline target would be an outage.

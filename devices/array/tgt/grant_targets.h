@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "devices/array/tgt/catalogue.h"
+#include "devices/array/tgt/image_questions.h"
 #include "devices/array/tgt/image_store.h"
 #include "devices/array/tgt/targets.h"
 #include "devices/array/tgt/volume_gates.h"
@@ -40,8 +42,9 @@ class GrantTargets {
         drain_timeout_(drain_timeout),
         tgtd_(tgtd) {}
 
-  // Makes the target of a grant, unless it is being released. The caller is inside the gate.
-  absl::Status OpenTarget(const GrantRow& grant);
+  // Makes the target of a grant, unless it is being released. The caller is inside the gate. `backing`: what
+  // the store has answered already.
+  absl::Status OpenTarget(const GrantRow& grant, const std::optional<LunBacking>& backing = std::nullopt);
   // Makes a target's LUN as large as its file. The caller is inside the gate.
   absl::Status GrowLun(const GrantRow& grant, const std::string& path);
   // Drains and deletes these grants, which are releasing in the catalogue. DEADLINE_EXCEEDED: commands would
@@ -57,15 +60,33 @@ class GrantTargets {
   // DEADLINE_EXCEEDED: not all are closed.
   absl::Status CloseTargets(absl::Time deadline);
   // After tgtd was started or taken over: makes every target exist that must, and finishes releases.
-  // `heartbeat_luns` are targets that are not of grants. FAILED_PRECONDITION: tgtd serves what the catalogue
-  // does not know; it has to be started afresh.
+  // `heartbeat_luns` are targets that are not of grants. A volume whose image cannot be served, or does not
+  // answer, costs the others no more than some seconds: its target says "try again", and RetryHeld goes on.
+  // FAILED_PRECONDITION: tgtd serves what the catalogue does not know; it has to be started afresh.
   absl::Status RestoreTargets(const std::vector<Generation>& heartbeat_luns, bool taken_over);
 
  private:
+  // A target to be made, or one that `is_open` and may have had its image opened anew.
+  struct Restoration {
+    GrantRow grant;
+    bool is_open = false;
+  };
+  // What the store was asked about, by the question's name.
+  using Restorations = std::map<std::string, Restoration>;
+  using Backing = absl::StatusOr<LunBacking>;
+
   // FAILED_PRECONDITION: one is of a generation that the catalogue has not given out yet.
   absl::Status CheckAccounts(const std::set<Generation>& accounts);
-  absl::Status RestoreTarget(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(held_mu_);
-  bool TryOpenHeld(const GrantRow& grant);
+  void AskStore(const Restoration& restoration, Restorations& asked);
+  absl::Status RestoreAsked(Restorations asked);
+  absl::Status RestoreTarget(const Restoration& restoration, const Backing& backing)
+      ABSL_LOCKS_EXCLUDED(held_mu_);
+  absl::Status HoldTarget(const Restoration& restoration, const absl::Status& why)
+      ABSL_LOCKS_EXCLUDED(held_mu_);
+  absl::StatusOr<bool> IsWanted(const GrantRow& grant);
+  absl::Status HoldSilent(const Restoration& restoration);
+  void TryOpenHeld(const Restoration& restoration, const Backing& backing);
+  void ForgetHeld(Generation generation) ABSL_LOCKS_EXCLUDED(held_mu_);
   // True when it is gone.
   absl::StatusOr<bool> TryRelease(const GrantRow& grant);
   // Of each; there is one at least. False: also of a grant that is not tried, since tgtd does not answer.
@@ -84,7 +105,8 @@ class GrantTargets {
   mutable absl::Mutex releases_mu_;
   std::map<Generation, SteadyTime> releases_ ABSL_GUARDED_BY(releases_mu_);  // and when each was seen first
   absl::Mutex held_mu_;
-  std::set<Generation> held_ ABSL_GUARDED_BY(held_mu_);
+  std::map<Generation, bool> held_ ABSL_GUARDED_BY(held_mu_);  // and whether tgtd has it open (Restoration)
+  ImageQuestions<LunBacking> questions_;                       // last: its threads use the others
 };
 
 }  // namespace lunkeeper

@@ -210,6 +210,7 @@ absl::StatusOr<OpenedStore> OpenRbdStore(const TgtArrayOptions& options, uint64_
   ASSIGN_OR_RETURN(
       store.catalogue,
       Catalogue::Open(absl::StrCat("file:///", options.ceph.pool, ":/", file, "?vfs=ceph"), options.name));
+  LogInfo("array", "the catalogue is open");
   store.images = std::move(images);
   store.cache_id = kNothingCached;
   return store;

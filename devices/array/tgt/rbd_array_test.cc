@@ -281,6 +281,53 @@ TEST_CASE_METHOD(OnCeph, "on Ceph: an image whose own settings turn a cache on i
   Write(volume, 0, 'a');
 }
 
+// It cannot be opened, since what its header says of its size is no number.
+class Damage {
+ public:
+  Damage(const OnCeph& on, const VolumeId& volume) : kept_(on.directory / "size") {
+    const std::string info = on.Rbd("info " + on.ImageOf(volume));
+    const size_t begin = info.find("rbd_data.");
+    REQUIRE(begin != info.npos);
+    const std::string id = info.substr(begin + 9, info.find('\n', begin) - begin - 9);
+    rados_ = absl::StrCat("rados --conf ", Conf(), " -p lk ");
+    size_ = absl::StrCat("omapval rbd_header.", id, " size ");
+    Run(absl::StrCat(rados_, "get", size_, kept_, " > /dev/null"));
+    Run(absl::StrCat(rados_, "set", size_, "x"));
+  }
+  void Repair() const { Run(absl::StrCat(rados_, "set", size_, "--input-file ", kept_)); }
+
+ private:
+  const std::string kept_;
+  std::string rados_, size_;
+};
+
+TEST_CASE_METHOD(OnCeph, "on Ceph: a damaged image keeps no other volume away, and nothing of it is lost") {
+  const VolumeId good = Make("good"), bad = Make("bad");
+  const SnapshotId snapshot = Snap("s", bad);
+  Write(bad, 1, 'b');
+  for (const VolumeId& volume : {good, bad}) Login(volume);
+  const auto grants = cluster->grants().ListGrants({});
+  REQUIRE(grants->size() == 2);
+  const auto serves = [&](const VolumeId& volume) {
+    const bool first = grants->front().volume == volume;
+    const auto initiator = PlainInitiator::Login((first ? grants->front() : grants->back()).connection);
+    CHECK_FALSE(absl::IsPermissionDenied(initiator.status()));  // which is for good
+    return initiator.ok() && (*initiator)->Write(0, 'a');
+  };
+  const Damage damage(*this, bad);
+  const bool tgtd_dies = GENERATE(true, false);  // or has it open all the while
+  if (tgtd_dies) ::kill(TgtdProcess(options.control_port), SIGKILL);
+  Reopen();
+  CHECK(serves(good));
+  CHECK(serves(bad) != tgtd_dies);
+  damage.Repair();
+  CHECK(Eventually([&] { return serves(bad); }));
+  Reopen();
+  CHECK(array->ListOrphans()->empty());
+  CHECK(Read(MakeFrom("r", snapshot, {}), 1) == '\0');
+  CHECK(Read(bad, 1) == 'b');
+}
+
 TEST_CASE_METHOD(OnCeph, "on Ceph: images of others stay, and one without a row is set aside, not deleted") {
   const std::string stranger = "lk/stranger-" + options.name;
   Rbd(absl::StrCat("create --size 4M ", stranger));

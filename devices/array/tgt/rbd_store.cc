@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -212,33 +213,53 @@ absl::Status RbdStore::UnmarkDeleted(const std::string& path) const { return Kee
 absl::Status RbdStore::RemoveMarked(const std::string& path) const { return removals_.Remove(NameOf(path)); }
 
 absl::StatusOr<std::vector<std::string>> RbdStore::ListNames() const {
-  ASSIGN_OR_RETURN(const std::vector<std::string> images, pool_->ListImages());
-  std::vector<std::string> names;
-  for (const std::string& image : images) {
-    if (!absl::StartsWith(image, prefix_)) continue;
-    names.push_back(image);
-    const absl::StatusOr<std::vector<std::string>> snapshots = pool_->ListSnapshots(image);
-    if (absl::IsNotFound(snapshots.status())) continue;  // a kill left it half made, or half removed
-    RETURN_IF_ERROR(snapshots.status());
-    for (const std::string& snapshot : *snapshots) names.push_back(absl::StrCat(image, "@", snapshot));
-  }
-  return names;
+  ASSIGN_OR_RETURN(Listing listing, ListAll());
+  return std::move(listing.names);
 }
 
+// Each image has to be opened for it: many are at the same time, and one that does not answer is left out.
+absl::StatusOr<RbdStore::Listing> RbdStore::ListAll() const {
+  ASSIGN_OR_RETURN(const std::vector<std::string> images, pool_->ListImages());
+  Listing listing;
+  for (const std::string& image : images) {
+    if (!absl::StartsWith(image, prefix_)) continue;
+    listing.names.push_back(image);
+    listing.unread.insert(image);
+    snapshots_.Ask(image, [this, image] { return pool_->ListSnapshots(image); });
+  }
+  while (const auto answered = snapshots_.TakeAnswer(kStoreAnswers)) {
+    const auto& [image, snapshots] = *answered;
+    if (snapshots.ok() || absl::IsNotFound(snapshots.status())) listing.unread.erase(image);
+    if (!snapshots.ok()) continue;  // not found: a kill left it half made, or half removed
+    for (const std::string& snapshot : *snapshots)
+      listing.names.push_back(absl::StrCat(image, "@", snapshot));
+  }
+  return listing;
+}
+
+// What cannot be read is no reason to keep all other volumes away. Nothing is concluded of it, and of its
+// snapshots: a mark without which one that was set aside would be removed has to stay.
 absl::Status RbdStore::TidyImages(const std::set<std::string>& known, const std::string&) const {
   ASSIGN_OR_RETURN(const auto marks, pool_->ReadKeys(marks_));
-  ASSIGN_OR_RETURN(std::vector<std::string> names, ListNames());
-  std::ranges::reverse(names);  // snapshots before their images
+  ASSIGN_OR_RETURN(Listing listing, ListAll());
+  for (const std::string& image : listing.unread)
+    LogError("array", "an image is damaged or does not answer, and is left as it is", {{"image", image}});
+  std::vector<std::string>& names = listing.names;
+  std::ranges::sort(names, std::greater());  // snapshots before their images
   for (const std::string& text : names) {
+    if (listing.unread.contains(text)) continue;
     const auto mark = marks.find(text);
     const bool has_row = known.contains(absl::StrCat(pool_->options().pool, "/", text));
     RETURN_IF_ERROR(TidyOne(ParseRbdName(text), mark == marks.end() ? "" : mark->second, has_row));
   }
   // Marks whose image is gone.
   for (const auto& [text, mark] : marks) {
-    if (std::ranges::find(names, text) == names.end()) RETURN_IF_ERROR(pool_->WriteKey(marks_, text, ""));
+    if (listing.unread.contains(ParseRbdName(text).image)) continue;
+    if (!std::ranges::binary_search(names, text, std::greater()))
+      RETURN_IF_ERROR(pool_->WriteKey(marks_, text, ""));
   }
   removals_.Begin();
+  LogInfo("array", "the images are tidied", {{"names", absl::StrCat(names.size())}});
   return absl::OkStatus();
 }
 

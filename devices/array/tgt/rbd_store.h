@@ -22,6 +22,7 @@
 #include "base/unique_fd.h"
 #include "devices/array/tgt/ceph_pool.h"
 #include "devices/array/tgt/gateway_lease.h"
+#include "devices/array/tgt/image_questions.h"
 #include "devices/array/tgt/image_store.h"
 #include "devices/array/tgt/rbd_removals.h"
 
@@ -69,6 +70,8 @@ class RbdStore final : public ImageStore {
   absl::Status MarkDeleted(const std::string& path) const override;
   absl::Status UnmarkDeleted(const std::string& path) const override;
   absl::Status RemoveMarked(const std::string& path) const override;
+  // Leaves an image as it is, with its snapshots, that does not answer or is damaged: the next start looks
+  // again.
   absl::Status TidyImages(const std::set<std::string>& known, const std::string& prefix) const override;
   absl::StatusOr<std::vector<OrphanFile>> ListOrphans() const override;
   absl::Status DeleteOrphan(const std::string& name) const override;
@@ -79,7 +82,7 @@ class RbdStore final : public ImageStore {
   absl::StatusOr<BlockPage> FindChanges(const PoolImage& base, const PoolImage& image, uint64_t offset,
                                         size_t limit) const override;
   void ReserveRoom() const override {}
-  // Images of this array in the pool, and their snapshots, by name.
+  // Images of this array in the pool, and their snapshots.
   absl::StatusOr<std::vector<std::string>> ListNames() const;
 
  private:
@@ -87,6 +90,11 @@ class RbdStore final : public ImageStore {
   absl::Status CloneVolume(const RbdName& from, const RbdName& to, uint64_t size_bytes) const;
   absl::Status CloneSnapshot(const RbdName& from, const RbdName& to) const;
   absl::Status MakeSnapshot(const RbdName& name) const;
+  struct Listing {
+    std::vector<std::string> names;  // as of ListNames
+    std::set<std::string> unread;    // the images among them whose snapshots cannot be listed
+  };
+  absl::StatusOr<Listing> ListAll() const;
   absl::Status TidyOne(const RbdName& name, const std::string& mark, bool known) const;
   absl::StatusOr<BlockPage> ListDiff(const PoolImage& image, const char* base, uint64_t offset,
                                      size_t limit) const;
@@ -97,6 +105,7 @@ class RbdStore final : public ImageStore {
   const std::string prefix_;
   const std::string marks_;
   mutable RbdRemovals removals_;
+  mutable ImageQuestions<std::vector<std::string>> snapshots_;  // last: its threads use the others
 };
 
 }  // namespace lunkeeper

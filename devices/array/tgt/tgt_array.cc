@@ -5,7 +5,8 @@
 // finished or undone, files that no row knows are set aside, unfinished copies begun again, the heartbeat
 // LUNs' rows read, and only then are the tgtds taken over or started. TgtDaemon calls RestoreTargets, and
 // opens the portal after it: an initiator that receives "target not found" gives up for good, while one that
-// is refused a connection tries again.
+// is refused a connection tries again. Images on Ceph are tidied after that, since nodes wait for the portal,
+// and before calls are answered.
 //
 // Threads: callers' threads, each tgtd's watcher and its tick of once a second (TgtDaemon), the heartbeat
 // LUNs' thread, and one for copies. The destructor ends the threads and leaves tgtd serving.
@@ -321,13 +322,14 @@ absl::Status TgtArrayImpl::HandOver(const HandoverWatch& watch) {
   return status;
 }
 
+// A file may get its own name only by being tidied, and tgtd opens it by that. An image always has its name.
 absl::Status TgtArrayImpl::BeginServing() {
-  // Once: when this is repeated, copies that were resumed may be under way, and their files have no rows.
-  if (!tidied_) RETURN_IF_ERROR(TidyImages());
-  tidied_ = true;
+  const bool are_files = store_.lease == nullptr;
+  if (are_files) RETURN_IF_ERROR(TidyImages());
   RETURN_IF_ERROR(copies_->ResumeCopies());
   RETURN_IF_ERROR(heartbeat_luns_->LoadRows());
   RETURN_IF_ERROR(servers_->StartServing());
+  if (!are_files) RETURN_IF_ERROR(TidyImages());
   heartbeat_luns_->StartLooking();
   serving_ = true;
   parts_->RememberSequence();
@@ -344,7 +346,10 @@ absl::StatusOr<std::set<std::string>> TgtArrayImpl::ListGranted() const {
 
 // A copy that was not finished has no file of its own name. If there is one, then the catalogue is older than
 // the pool, and the new copy must not replace it.
+//
+// Once: when a start is repeated, copies that were resumed may be under way, and their files have no rows.
 absl::Status TgtArrayImpl::TidyImages() {
+  if (tidied_) return absl::OkStatus();
   std::set<std::string> known;
   ASSIGN_OR_RETURN(const std::vector<VolumeRow> volumes, store_.catalogue->volumes().ListAllVolumes());
   for (const VolumeRow& row : volumes) {
@@ -354,7 +359,9 @@ absl::Status TgtArrayImpl::TidyImages() {
   for (const SnapshotRow& row : snapshots) {
     if (row.snapshot.ready) known.insert(store_.images->SnapshotPath(row.snapshot.source, row.snapshot.id));
   }
-  return store_.images->TidyImages(known, absl::StrCat(options_.name, "-"));
+  RETURN_IF_ERROR(store_.images->TidyImages(known, absl::StrCat(options_.name, "-")));
+  tidied_ = true;
+  return absl::OkStatus();
 }
 
 }  // namespace

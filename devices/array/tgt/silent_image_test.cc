@@ -1,0 +1,200 @@
+// Images that do not answer, among others that do. The second part has a real tgtd, and needs root.
+
+#include <signal.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "devices/array/tgt/grant_targets.h"
+#include "devices/array/tgt/image_questions.h"
+#include "devices/array/tgt/pool_clones.h"
+#include "devices/array/tgt/testing/array_fixture.h"
+#include "devices/array/tgt/tgt_daemon.h"
+#include "devices/array/tgt/tgtd_lock.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+TEST_CASE("what does not answer holds up no other answer, and its own is taken when it comes") {
+  absl::Notification answers;
+  ImageQuestions<int> questions;
+  questions.Ask("silent", [&] {
+    answers.WaitForNotification();
+    return 0;
+  });
+  for (int i = 1; i <= 200; ++i) questions.Ask(absl::StrCat(i), [i] { return i; });
+  std::set<int> taken;
+  while (const auto answered = questions.TakeAnswer(absl::Seconds(1))) taken.insert(*answered->answer);
+  CHECK(taken.size() == 200);
+  CHECK(!taken.contains(0));
+  std::atomic<bool> twice = false;
+  questions.Ask("silent", [&] {
+    twice = true;
+    return 1;
+  });
+  answers.Notify();
+  const auto answered = questions.TakeAnswer(absl::Minutes(1));
+  REQUIRE(answered);
+  CHECK(answered->name == "silent");
+  CHECK(*answered->answer == 0);
+  CHECK(!twice);
+  CHECK(!questions.TakeAnswer(absl::InfiniteDuration()));  // nothing is asked any more
+}
+
+// Files, one of which does not answer for now. Only what targets need of a store.
+class OneIsSilent final : public ImageStore {
+ public:
+  explicit OneIsSilent(std::string directory) : directory_(std::move(directory)) {}
+  ~OneIsSilent() override { LetAnswer(); }
+  void Silence(const VolumeId& id) { silent_ = VolumePath(id); }
+  void LetAnswer() {
+    if (!answers_.HasBeenNotified()) answers_.Notify();
+  }
+
+  std::string VolumePath(const VolumeId& id) const override { return directory_ + "/volumes/" + id.value(); }
+  absl::StatusOr<LunBacking> BackingOf(const std::string& path) const override {
+    if (path == silent_) answers_.WaitForNotification();
+    return LunBacking{.path = path};
+  }
+  absl::Status RegisterOpened(const std::string& path) const override { return BackingOf(path).status(); }
+
+  std::string SnapshotPath(const VolumeId&, const SnapshotId&) const override { return ""; }
+  absl::Status CheckIsClosed(const std::string&) const override { return kNot; }
+  absl::Status CheckHeld() const override { return kNot; }
+  absl::Status ConfirmHeld() const override { return kNot; }
+  void ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>&) const override {}
+  bool can_clone() const override { return false; }
+  absl::Status CreateImage(const std::string&, uint64_t, Provisioning) const override { return kNot; }
+  absl::Status CloneImage(const std::string&, const std::string&, uint64_t, Provisioning,
+                          bool) const override {
+    return kNot;
+  }
+  absl::Status CopyImage(const std::string&, const std::string&, uint64_t, Provisioning,
+                         const std::function<bool(uint64_t)>&) const override {
+    return kNot;
+  }
+  absl::StatusOr<std::unique_ptr<PoolClones>> MakeClones(std::vector<PoolClone>) const override {
+    return kNot;
+  }
+  absl::Status GrowImage(const std::string&, uint64_t, Provisioning) const override { return kNot; }
+  absl::Status SyncImage(const std::string&) const override { return kNot; }
+  absl::Status KeepImage(const std::string&) const override { return kNot; }
+  void DropNewImage(const std::string&) const override {}
+  absl::Status MarkDeleted(const std::string&) const override { return kNot; }
+  absl::Status UnmarkDeleted(const std::string&) const override { return kNot; }
+  absl::Status RemoveMarked(const std::string&) const override { return kNot; }
+  absl::Status TidyImages(const std::set<std::string>&, const std::string&) const override { return kNot; }
+  absl::StatusOr<std::vector<OrphanFile>> ListOrphans() const override { return kNot; }
+  absl::Status DeleteOrphan(const std::string&) const override { return kNot; }
+  absl::StatusOr<uint64_t> ReadSize(const std::string&) const override { return kNot; }
+  absl::StatusOr<uint64_t> MeasureImage(const std::string&) const override { return kNot; }
+  absl::StatusOr<PoolCapacity> MeasureCapacity() const override { return kNot; }
+  absl::StatusOr<BlockPage> FindData(const PoolImage&, uint64_t, size_t) const override { return kNot; }
+  absl::StatusOr<BlockPage> FindChanges(const PoolImage&, const PoolImage&, uint64_t, size_t) const override {
+    return kNot;
+  }
+  void ReserveRoom() const override {}
+
+ private:
+  inline static const absl::Status kNot = absl::UnimplementedError("not of this store");
+  const std::string directory_;
+  std::string silent_;
+  mutable absl::Notification answers_;
+};
+
+// An array that was used and is closed. Its tgtd and targets are then this test's own.
+struct WithOneSilent : ArrayFixture {
+  WithOneSilent() {
+    REQUIRE(Open() == absl::OkStatus());
+    for (int i = 0; i < 8; ++i) {
+      const VolumeId volume = Cluster()->volumes().CreateVolume(Spec(absl::StrCat("v", i), 1)).value().id;
+      grants.push_back(Cluster()
+                           ->grants()
+                           .AcquireGrant({.volume = volume, .node = NodeId("node-a.1")}, absl::ZeroDuration())
+                           .value());
+    }
+    Close();
+    store.Silence(grants[1].volume);
+    catalogue = Catalogue::Open(options.pool_dir + "/catalogue.db", options.name).value();
+    targets = std::make_unique<GrantTargets>(*catalogue, store, table, gates, absl::Seconds(1), 0);
+  }
+  void EndTgtd() {
+    const TgtdLock lock(TgtdLockPath(options.pool_dir, 0));
+    ::kill(TgtdProcess(options.control_port), SIGKILL);
+    REQUIRE(Eventually([&] { return TgtdProcess(options.control_port) == 0 && lock.FindHolder() == 0; }));
+  }
+  void Serve() {
+    daemon = std::make_unique<TgtDaemon>(
+        TgtDaemonOptions{.control_port = options.control_port,
+                         .portals = options.portals,
+                         .output_path = options.tgtd_output_path,
+                         .lock_path = TgtdLockPath(options.pool_dir, 0)},
+        client, [this](bool taken_over) { return targets->RestoreTargets({}, taken_over); },
+        [this] { targets->RetryHeld(); });
+    REQUIRE(daemon->StartServing() == absl::OkStatus());
+  }
+  bool Writes(const Grant& grant) {
+    const auto initiator = PlainInitiator::Login(grant.connection);
+    return initiator.ok() && (*initiator)->Write(0, 'x');
+  }
+  ~WithOneSilent() { store.LetAnswer(); }
+
+  std::vector<Grant> grants;
+  OneIsSilent store{options.pool_dir};
+  std::unique_ptr<Catalogue> catalogue;
+  TgtClient client{options.control_port};
+  TargetTable table{
+      &client,
+      {.array = options.name, .portals = [this] { return options.portals; }, .cache_id = "unchanged"}};
+  VolumeGates gates;
+  std::unique_ptr<GrantTargets> targets;
+  std::unique_ptr<TgtDaemon> daemon;
+};
+
+TEST_CASE_METHOD(WithOneSilent,
+                 "an image that does not answer keeps no other volume away, and is served when it does") {
+  EndTgtd();
+  Serve();
+  for (const Grant& grant : grants)
+    if (grant.volume != grants[1].volume) CHECK(Writes(grant));
+  const absl::Status told = PlainInitiator::Login(grants[1].connection).status();
+  CHECK_FALSE(told.ok());
+  CHECK_FALSE(absl::IsPermissionDenied(told));  // nor is it for good: its node waits
+  store.LetAnswer();
+  CHECK(Eventually([&] { return Writes(grants[1]); }));
+}
+
+TEST_CASE_METHOD(WithOneSilent, "a volume in use goes on while its image does not answer a new agent") {
+  const auto used = PlainInitiator::Login(grants[1].connection);
+  REQUIRE(used.ok());
+  Serve();
+  CHECK(Writes(grants[0]));
+  CHECK((*used)->Write(1, 'y'));
+  store.LetAnswer();
+  CHECK((*used)->Write(2, 'z'));
+}
+
+TEST_CASE_METHOD(WithOneSilent, "a grant that is released while its image does not answer leaves no target") {
+  EndTgtd();
+  Serve();
+  REQUIRE(catalogue->grants().SetReleasing(grants[1].generation) == absl::OkStatus());
+  const auto releasing = catalogue->grants().ListReleasingGrants();
+  REQUIRE(releasing.status() == absl::OkStatus());
+  CHECK(targets->FinishReleasing(*releasing, absl::Now() + absl::Seconds(10)) == absl::OkStatus());
+  store.LetAnswer();
+  daemon.reset();
+  Serve();
+  CHECK(absl::IsPermissionDenied(PlainInitiator::Login(grants[1].connection).status()));
+  CHECK(Writes(grants[0]));
+}
+
+}  // namespace
+}  // namespace lunkeeper::testing
