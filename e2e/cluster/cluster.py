@@ -36,10 +36,12 @@ SIDECARS = {
     "csi-snapshotter": "external-snapshotter/v8",
 }
 BUSYBOX_IMAGE = "lunkeeper.test/busybox:1"
+# One of another Kubernetes is another cluster: tests of this one must not find it.
+USUAL_NAME = "default" if programs.CHOSEN == programs.NEWEST else f"kubernetes-{programs.CHOSEN}"
 
 
 class Cluster:
-    def __init__(self, name: str = "default") -> None:
+    def __init__(self, name: str = USUAL_NAME) -> None:
         self.name = name
         self.folder = places.ROOT / "build/cluster" / name
         identity = hashlib.sha256(str(self.folder).encode()).hexdigest()[:6]

@@ -8,7 +8,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from cluster import deploy, programs  # noqa: E402
-from cluster.cluster import Cluster  # noqa: E402
+from cluster.cluster import USUAL_NAME, Cluster  # noqa: E402
 from harness.cleanup import interrupt_on_sigterm  # noqa: E402
 from harness.story import tell  # noqa: E402
 
@@ -43,7 +43,7 @@ def shell(cluster: Cluster, options: argparse.Namespace) -> None:
         **os.environ,
         "KUBECONFIG": str(cluster.control.kubeconfig),
         "PS1": f"({options.host or 'cluster'}) \\w # ",
-        "PATH": f"{programs.BIN}:{os.environ['PATH']}",
+        "PATH": f"{programs.search_path()}:{os.environ['PATH']}",
     }
     host = cluster.hosts()[options.host] if options.host else None
     entering = host.entering() if host else ["nsenter", f"--net=/run/netns/{cluster.control.namespace}"]
@@ -55,7 +55,7 @@ def main() -> None:
         prog="./dev cluster", description="A Kubernetes cluster on this machine, for tests."
     )
     parser.add_argument(
-        "--name", default="default", help="several may run at a time, each under its own name"
+        "--name", default=USUAL_NAME, help="several may run at a time, each under its own name"
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
     starting = verbs.add_parser("up", help="start it afresh, with Lunkeeper in it")

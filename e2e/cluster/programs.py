@@ -1,5 +1,11 @@
-"""Kubernetes, CSI sidecars, helm and CoreDNS, built from Go modules into .cache/kube, once a go.mod."""
+"""Kubernetes, CSI sidecars, helm and CoreDNS, built from Go modules into .cache/kube, once a go.mod.
 
+KUBERNETES_VERSION chooses the cluster's Kubernetes by its minor version: that of tools/go.mod, or one that
+has a folder in there, such as kubernetes-1.35. The folder has Kubernetes' own programs alone, and they lie
+in a folder of .cache/kube beside the others; all else is the same for each version.
+"""
+
+import dataclasses
 import fcntl
 import hashlib
 import json
@@ -11,8 +17,12 @@ from pathlib import Path
 from harness.places import ROOT
 
 TOOLS = ROOT / "e2e/cluster/tools"
-BIN = ROOT / ".cache/kube/bin"
-SNAPSHOT_CRDS = ROOT / ".cache/kube/snapshot-crds"
+KUBE = ROOT / ".cache/kube"
+BIN = KUBE / "bin"
+SNAPSHOT_CRDS = KUBE / "snapshot-crds"
+OF_KUBERNETES = (
+    *("kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet"),
+)
 # The modules with the definitions of snapshots, groups of them, and the service of changed blocks.
 SNAPSHOT_CLIENTS = {
     "github.com/kubernetes-csi/external-snapshotter/client/v8": "*snapshot.storage.k8s.io_*.yaml",
@@ -30,25 +40,69 @@ BUILD_SECONDS = 3600
 ALL, HELM, OWN = "tool", "helm.sh/helm/v3/cmd/helm", ("coredns", "blocks")
 
 
+@dataclasses.dataclass(frozen=True)
+class Module:
+    """A folder with a go.mod, and the folder that its programs are built into."""
+
+    folder: Path
+    bin: Path
+
+    def versions(self) -> dict[str, str]:
+        """{module: version} as go.mod has them."""
+        return dict(re.findall(r"^\s*(?:require )?(\S+) (v\S+)", self.text(), re.MULTILINE))
+
+    def text(self) -> str:
+        return (self.folder / "go.mod").read_text()
+
+    def kubernetes(self) -> str:
+        """Its Kubernetes, as v1.36.3."""
+        return self.versions()["k8s.io/kubernetes"]
+
+
+TOOLS_MODULE = Module(TOOLS, BIN)
+
+
+def _minor_of(version: str) -> str:
+    return version.lstrip("v").rpartition(".")[0]
+
+
+NEWEST = _minor_of(TOOLS_MODULE.kubernetes())
+OLDER = {
+    minor: Module(folder, KUBE / minor)
+    for folder in sorted(TOOLS.glob("kubernetes-*"), reverse=True)
+    if (minor := folder.name.partition("-")[2])
+}
+MINOR_VERSIONS = [NEWEST, *OLDER]  # that there are tests for
+CHOSEN = os.environ.get("KUBERNETES_VERSION") or NEWEST
+if CHOSEN not in MINOR_VERSIONS:
+    raise SystemExit(f"KUBERNETES_VERSION={CHOSEN}: want one of {', '.join(MINOR_VERSIONS)}")
+KUBERNETES = OLDER.get(CHOSEN, TOOLS_MODULE)
+
+
 def path(name: str) -> Path:
-    return BIN / name
+    return (KUBERNETES.bin if name in OF_KUBERNETES else BIN) / name
+
+
+def search_path() -> str:
+    """Of all programs, for a shell."""
+    return ":".join(str(folder) for folder in dict.fromkeys((KUBERNETES.bin, BIN)))
 
 
 def versions() -> dict[str, str]:
-    """{module: version} as go.mod has them."""
-    return dict(re.findall(r"^\s*(\S+) (v\S+)", (TOOLS / "go.mod").read_text(), re.MULTILINE))
+    """{module: version} of all that a cluster consists of."""
+    return {**TOOLS_MODULE.versions(), "k8s.io/kubernetes": KUBERNETES.kubernetes()}
 
 
-def _stamp() -> str:
-    content = hashlib.sha256(_linker_flags().encode())
-    for name in ("go.mod", "go.sum", *(f"{program}/main.go" for program in OWN)):
-        content.update((TOOLS / name).read_bytes())
+def _stamp(module: Module) -> str:
+    content = hashlib.sha256(_linker_flags(module).encode())
+    for name in ("go.mod", "go.sum", *(f"{program}/main.go" for program in OWN if module is TOOLS_MODULE)):
+        content.update((module.folder / name).read_bytes())
     return content.hexdigest()
 
 
-def _linker_flags() -> str:
+def _linker_flags(module: Module) -> str:
     """Sets the programs' versions: a kubelet without one is refused, and helm would think it is old."""
-    kubernetes, helm = versions()["k8s.io/kubernetes"], versions()["helm.sh/helm/v3"]
+    kubernetes, helm = module.kubernetes(), TOOLS_MODULE.versions()["helm.sh/helm/v3"]
     major, minor, _ = kubernetes.lstrip("v").split(".")
     stamped = {
         "k8s.io/component-base/version.gitVersion": kubernetes,
@@ -63,17 +117,17 @@ def _linker_flags() -> str:
     return " ".join(["-s -w", *(f"-X {symbol}={value}" for symbol, value in stamped.items())])
 
 
-def build(package: str) -> None:
+def build(package: str, module: Module = TOOLS_MODULE) -> None:
     """Builds what `package` names: one program, or ALL that go.mod lists."""
-    BIN.mkdir(parents=True, exist_ok=True)
-    with (BIN / ".lock").open("w") as lock:  # clones share the folder
+    module.bin.mkdir(parents=True, exist_ok=True)
+    with (module.bin / ".lock").open("w") as lock:  # clones share the folder
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _build_once(package)
+        _build_once(package, module)
 
 
-def _build_once(package: str) -> None:
-    stamp = BIN / f".{package.strip('./').replace('/', '_')}.stamp"
-    if stamp.exists() and stamp.read_text() == _stamp():
+def _build_once(package: str, module: Module) -> None:
+    stamp = module.bin / f".{package.strip('./').replace('/', '_')}.stamp"
+    if stamp.exists() and stamp.read_text() == _stamp(module):
         return
     # One package at a time and static: the programs go into images that have no libraries. Debug
     # information, which is stripped anyway, would take the compiler an eighth longer.
@@ -87,19 +141,19 @@ def _build_once(package: str) -> None:
             "-trimpath",
             "-gcflags=all=-dwarf=false",
             "-ldflags",
-            _linker_flags(),
+            _linker_flags(module),
             "-o",
-            f"{BIN}/",
+            f"{module.bin}/",
             package,
         ],
-        cwd=TOOLS,
+        cwd=module.folder,
         check=True,
         timeout=BUILD_SECONDS,
         env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly"},
     )
-    if package == ALL:
+    if package == ALL and module is TOOLS_MODULE:
         _keep_snapshot_crds()
-    stamp.write_text(_stamp())
+    stamp.write_text(_stamp(module))
 
 
 def _keep_snapshot_crds() -> None:
@@ -138,5 +192,8 @@ def build_helm() -> None:
 
 
 def build_all() -> None:
+    """All that the chosen cluster needs."""
     for package in (HELM, ALL, *(f"./{program}" for program in OWN)):
         build(package)
+    if KUBERNETES is not TOOLS_MODULE:
+        build(ALL, KUBERNETES)

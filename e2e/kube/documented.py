@@ -26,7 +26,7 @@ def run(cluster, name, folder, kubeconfig=None):
         env={
             **os.environ,
             "KUBECONFIG": str(kubeconfig or cluster.control.kubeconfig),
-            "PATH": f"{folder}:{programs.BIN}:{os.environ['PATH']}",
+            "PATH": f"{folder}:{programs.search_path()}:{os.environ['PATH']}",
         },
     )
     assert done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"
