@@ -65,6 +65,11 @@ absl::Status FindRados(void* handle, CephLibrary* library) {
   LK_FIND(rados_write_op_omap_rm_keys2);
   LK_FIND(rados_write_op_operate);
   LK_FIND(rados_release_write_op);
+  LK_FIND(rados_aio_create_completion2);
+  LK_FIND(rados_aio_write_op_operate);
+  LK_FIND(rados_aio_is_complete);
+  LK_FIND(rados_aio_get_return_value);
+  LK_FIND(rados_aio_release);
   LK_FIND(rados_create_read_op);
   LK_FIND(rados_read_op_omap_get_vals2);
   LK_FIND(rados_read_op_operate);

@@ -59,6 +59,13 @@ struct CephLibrary {
   void (*rados_write_op_omap_rm_keys2)(Handle op, const char* const* keys, const size_t* sizes, size_t count);
   int (*rados_write_op_operate)(Handle op, Handle context, const char* object, time_t* changed, int flags);
   void (*rados_release_write_op)(Handle op);
+  int (*rados_aio_create_completion2)(void* argument, void (*called)(Handle completion, void* argument),
+                                      Handle* completion);
+  int (*rados_aio_write_op_operate)(Handle op, Handle context, Handle completion, const char* object,
+                                    time_t* changed, int flags);
+  int (*rados_aio_is_complete)(Handle completion);
+  int (*rados_aio_get_return_value)(Handle completion);
+  void (*rados_aio_release)(Handle completion);
   Handle (*rados_create_read_op)();
   void (*rados_read_op_omap_get_vals2)(Handle op, const char* after, const char* prefix, uint64_t most,
                                        Handle* iterator, unsigned char* more, int* result);

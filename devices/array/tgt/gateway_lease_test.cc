@@ -1,101 +1,16 @@
 // Part of rbd_array_test: needs a Ceph.
 
-#include <atomic>
 #include <catch2/catch.hpp>
-#include <cstdlib>
-#include <functional>
 #include <optional>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/random.h"
-#include "base/testing/test_host.h"
 #include "devices/array/tgt/gateway_lease.h"
+#include "devices/array/tgt/testing/lease_gateway.h"
 
 namespace lunkeeper::testing {
-namespace {
-
-constexpr absl::Duration kTakeover = absl::Seconds(4);
-
-// A gateway as far as Ceph sees one.
-class Gateway {
- public:
-  Gateway(std::string array, const std::string& host, absl::Duration takeover_after = kTakeover)
-      : options_{.array = std::move(array),
-                 .holder = host + ".boot",
-                 .host = host,
-                 .takeover_after = takeover_after,
-                 .on_lost = [this](const absl::Status&) { ++lost; }} {
-    const char* const conf = std::getenv("LUNKEEPER_CEPH_CONF");
-    const char* const user = std::getenv("LUNKEEPER_CEPH_USER");
-    REQUIRE(conf != nullptr);
-    const CephOptions ceph = {.pool = "lk", .conf = conf, .user = user == nullptr ? "admin" : user};
-    auto connected = CephPool::Connect(ceph);
-    REQUIRE(connected.status() == absl::OkStatus());
-    pool = *std::move(connected);
-  }
-  // `stand_by`: as of the options.
-  absl::Status Take(std::function<absl::Status(const absl::Status&)> stand_by = nullptr) {
-    GatewayLeaseOptions options = options_;
-    options.stand_by = std::move(stand_by);
-    auto taken = GatewayLease::TakeArray(*pool, options);
-    if (taken.ok()) lease = *std::move(taken);
-    return taken.status();
-  }
-  // Stands by until it takes the array, or is to stop, on a thread of its own.
-  std::jthread StandBy(absl::Status* taken) {
-    return std::jthread([this, taken](const std::stop_token& stop) {
-      *taken = Take([&](const absl::Status&) {
-        ++seen;
-        return stop.stop_requested() ? absl::CancelledError("stop") : absl::OkStatus();
-      });
-    });
-  }
-  // All of it, as far as one can without a second client.
-  void TakeAndServe() {
-    REQUIRE(Take() == absl::OkStatus());
-    REQUIRE(lease->ShutOut() == absl::OkStatus());
-    REQUIRE(lease->BeginServing(kCatalogue) == absl::OkStatus());
-  }
-  void Die() { lease.reset(); }
-  GatewayRecord Record() const {
-    const auto read = ReadGatewayRecord(*pool, options_.array);
-    REQUIRE(read.status() == absl::OkStatus());
-    REQUIRE(read->has_value());
-    return **read;
-  }
-  // Takes the array from the gateway that has it, in the record alone.
-  void WriteNextRecord() const {
-    REQUIRE(Eventually([&] {  // beside renewals
-      const GatewayRecord before = Record();
-      GatewayRecord next = before;
-      ++next.epoch;
-      next.holder = options_.holder;
-      return ReplaceGatewayRecord(*pool, options_.array, before, next).ok();
-    }));
-  }
-  // Always the same object. An OSD refuses those who were shut out from the first operation on that a client
-  // sends which knows it.
-  bool CanWrite() const { return pool->WriteKey("lunkeeper.test." + options_.array, "k", "v").ok(); }
-
-  inline static const ClientAddress kCatalogue = "127.0.0.1:0/4294967290";
-  std::unique_ptr<CephPool> pool;
-  std::unique_ptr<GatewayLease> lease;
-  std::atomic<int> lost = 0, seen = 0;
-
- private:
-  const GatewayLeaseOptions options_;
-};
-
-struct Leases {
-  std::string array = "l" + RandomHexDigits().substr(0, 8);
-};
-
-}  // namespace
 
 TEST_CASE_METHOD(Leases, "gateway lease: one that lives is left alone and named, a dead one is shut out") {
   Gateway a(array, "host-a"), b(array, "host-b");
@@ -275,106 +190,6 @@ TEST_CASE_METHOD(Leases, "gateway lease: clients of closed images are forgotten,
   }) == absl::OkStatus());
   CHECK(a.Record().images ==
         std::map<std::string, std::set<ClientAddress>>{{"lk/open", one}, {"lk/reopened", two}});
-}
-
-// With a minute of silence to wait for, only one that does not wait takes it in time.
-TEST_CASE_METHOD(Leases,
-                 "gateway lease: an array that is given away is taken at once, and the giver shut out") {
-  Gateway a(array, "host-a"), b(array, "host-b", absl::Minutes(1));
-  a.TakeAndServe();
-  const ClientAddress image = "127.0.0.1:0/4294967293";
-  REQUIRE(a.lease->RegisterImage("lk/i", {image}) == absl::OkStatus());
-  absl::Status taken;
-  std::jthread stands_by = b.StandBy(&taken);
-  REQUIRE(Eventually([&] { return b.seen > 0; }));
-  REQUIRE(a.lease->ReleaseArray() == absl::OkStatus());
-  CHECK(absl::IsUnavailable(a.lease->RegisterImage("lk/j", {image})));
-  CHECK(absl::IsUnavailable(a.lease->ReleaseArray()));
-  const auto successor = a.lease->AwaitSuccessor(absl::Now() + absl::Seconds(30));
-  CHECK(successor.value_or("none") == "host-b");
-  stands_by.join();
-  REQUIRE(taken == absl::OkStatus());
-  CHECK(!b.lease->tgtds_go_on());
-  CHECK(absl::IsUnavailable(a.lease->ConfirmHeld()));
-  CHECK(a.CanWrite());  // it may still have something in hand
-  REQUIRE(b.lease->ShutOut() == absl::OkStatus());
-  CHECK(b.CanWrite());
-  CHECK(!a.CanWrite());
-  for (const ClientAddress& client : {a.pool->address(), Gateway::kCatalogue, image})
-    CHECK(b.lease->shut_out().contains(client));
-  CHECK(a.lost == 0);
-}
-
-TEST_CASE_METHOD(Leases,
-                 "gateway lease: the giver takes an array again that nobody has taken, and not at once") {
-  Gateway a(array, "host-a"), again(array, "host-a");
-  a.TakeAndServe();
-  REQUIRE(a.lease->ReleaseArray() == absl::OkStatus());
-  CHECK(absl::IsDeadlineExceeded(a.lease->AwaitSuccessor(absl::Now()).status()));
-  const GatewayRecord given = again.Record();
-  CHECK(ParseReleased(given) == "host-a.boot");
-  const absl::Time began = absl::Now();
-  REQUIRE(again.Take() == absl::OkStatus());
-  CHECK(absl::Now() - began >= kTakeover);
-  CHECK(again.Record().epoch == given.epoch + 1);
-  CHECK(!again.lease->tgtds_go_on());
-  CHECK(again.Record().unfenced.contains(a.pool->address()));
-}
-
-TEST_CASE_METHOD(Leases, "gateway lease: the giver stands by while another one takes the array") {
-  Gateway a(array, "host-a"), again(array, "host-a"), b(array, "host-b");
-  a.TakeAndServe();
-  REQUIRE(a.lease->ReleaseArray() == absl::OkStatus());
-  absl::Status taken;
-  std::jthread stands_by = again.StandBy(&taken);
-  b.TakeAndServe();
-  CHECK(Eventually([&] { return again.seen > 1; }));
-  CHECK(b.lost == 0);
-  CHECK(b.Record().holder == "host-b.boot");
-}
-
-TEST_CASE_METHOD(Leases, "gateway lease: an array that was taken meanwhile is not given away") {
-  Gateway a(array, "host-a");
-  a.TakeAndServe();
-  const Gateway observer(array, "host-b");
-  observer.WriteNextRecord();
-  CHECK(absl::IsUnavailable(a.lease->ReleaseArray()));
-  CHECK(Eventually([&] { return a.lost == 1; }));
-  CHECK(observer.Record().holder == "host-b.boot");
-}
-
-TEST_CASE_METHOD(Leases, "gateway lease: of several that stand by one takes what is given away") {
-  Gateway a(array, "host-a"), b(array, "host-b", absl::Minutes(1)), c(array, "host-c", absl::Minutes(1));
-  a.TakeAndServe();
-  absl::Status taken[2];
-  std::jthread stand_by[] = {b.StandBy(&taken[0]), c.StandBy(&taken[1])};
-  REQUIRE(Eventually([&] { return b.seen > 0 && c.seen > 0; }));
-  REQUIRE(a.lease->ReleaseArray() == absl::OkStatus());
-  CHECK(Eventually([&] { return b.Record().epoch == 2; }));
-  for (std::jthread& each : stand_by) {
-    each.request_stop();
-    each.join();
-  }
-  CHECK(taken[0].ok() != taken[1].ok());
-  CHECK(b.Record().epoch == 2);
-}
-
-TEST_CASE_METHOD(Leases, "gateway lease: who stands by is seen, and not who did") {
-  Gateway a(array, "host-a", absl::Seconds(2)), b(array, "host-b");
-  a.TakeAndServe();
-  CHECK(a.lease->ListStandbys()->empty());
-  absl::Status taken;
-  std::jthread stands_by = b.StandBy(&taken);
-  CHECK(Eventually([&] {
-    return a.lease->ListStandbys().value_or(std::set<std::string>()) == std::set<std::string>{"host-b"};
-  }));
-  stands_by.request_stop();
-  stands_by.join();
-  CHECK(a.lease->ListStandbys()->empty());
-  // One that was killed leaves its entry.
-  REQUIRE(a.pool->WriteKey("lunkeeper." + array + ".standbys", "host-c.boot", "7 host-c") ==
-          absl::OkStatus());
-  CHECK(a.lease->ListStandbys()->empty());
 }
 
 }  // namespace lunkeeper::testing

@@ -1,5 +1,6 @@
 #include "devices/array/tgt/gateway_standbys.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -38,16 +39,44 @@ Standby::Standby(const CephPool& pool, const std::string& array, std::string hol
     : pool_(pool), object_(StandbysName(array)), holder_(std::move(holder)), host_(std::move(host)) {}
 
 Standby::~Standby() {
-  if (count_ == 0) return;
-  const absl::Status removed = pool_.WriteKey(object_, holder_, "");
-  if (!removed.ok()) LogWarn("array", std::string(removed.message()));
+  if (count_ > 0) BeginWrite("");
+  if (write_ != nullptr) pool_.library().rados_aio_release(write_);
 }
 
+// One that is not answered for long is not counted, and is no reason to send more.
 void Standby::CountUp() {
-  const absl::Status counted = pool_.WriteKey(object_, holder_, absl::StrCat(++count_, " ", host_));
-  if (!counted.ok() && counted_.ok())
-    LogWarn("array", absl::StrCat("nobody can see that this agent stands by: ", counted.message()));
-  counted_ = counted;
+  if (IsWritten()) BeginWrite(absl::StrCat(++count_, " ", host_));
+}
+
+bool Standby::IsWritten() {
+  const CephLibrary& ceph = pool_.library();
+  if (write_ == nullptr) return true;
+  if (ceph.rados_aio_is_complete(write_) == 0) return false;
+  const int failed = std::min(ceph.rados_aio_get_return_value(write_), 0);
+  ceph.rados_aio_release(std::exchange(write_, nullptr));
+  if (failed < 0 && std::exchange(failed_, failed) == 0)
+    LogWarn("array", absl::StrCat("nobody can see that this agent stands by: ",
+                                  CephError("write object " + object_, failed).message()));
+  failed_ = failed;
+  return true;
+}
+
+// Of one client's writes to one object an OSD does the first one first, so an entry that is removed here does
+// not come back.
+void Standby::BeginWrite(const std::string& entry) {
+  const CephLibrary& ceph = pool_.library();
+  if (write_ != nullptr) ceph.rados_aio_release(std::exchange(write_, nullptr));
+  const CephLibrary::Handle op = ceph.rados_create_write_op();
+  const char *const key = holder_.data(), *const value = entry.data();
+  const size_t key_size = holder_.size(), value_size = entry.size();
+  if (entry.empty())
+    ceph.rados_write_op_omap_rm_keys2(op, &key, &key_size, 1);
+  else
+    ceph.rados_write_op_omap_set2(op, &key, &value, &key_size, &value_size, 1);
+  ceph.rados_aio_create_completion2(nullptr, nullptr, &write_);
+  const int begun = ceph.rados_aio_write_op_operate(op, pool_.context(), write_, object_.c_str(), nullptr, 0);
+  ceph.rados_release_write_op(op);
+  if (begun < 0) ceph.rados_aio_release(std::exchange(write_, nullptr));
 }
 
 }  // namespace lunkeeper

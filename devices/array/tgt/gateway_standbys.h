@@ -2,7 +2,8 @@
 // Which gateways stand by for an array on Ceph: an object beside its record, lunkeeper.ARRAY.standbys, with a
 // key for each. One that stands by counts its entry up about once a second, so an entry that stands still is
 // of one that is gone. Nothing of a takeover rests on it: it tells an operator whether the array can be given
-// away. Thread-safe, but for one Standby.
+// away. So a Standby waits for no answer of the cluster, which may have lost just this object's disks.
+// Thread-safe, but for one Standby.
 
 #include <cstdint>
 #include <set>
@@ -19,7 +20,7 @@ namespace lunkeeper {
 absl::StatusOr<std::set<std::string>> FindStandbys(const CephPool& pool, const std::string& array,
                                                    absl::Duration look);
 
-// One that stands by. The destructor removes its entry; what fails here is logged, and harms nobody.
+// One that stands by. The destructor has its entry removed; what fails here is logged, and harms nobody.
 class Standby {
  public:
   // `pool` outlives it; `holder` and `host` as in the record.
@@ -31,10 +32,15 @@ class Standby {
   void CountUp();
 
  private:
+  void BeginWrite(const std::string& entry);
+  // Whether no write is under way. The last one's error is logged, if that is news.
+  bool IsWritten();
+
   const CephPool& pool_;
   const std::string object_, holder_, host_;
   uint64_t count_ = 0;
-  absl::Status counted_;
+  CephLibrary::Handle write_ = nullptr;  // under way
+  int failed_ = 0;                       // the last write's error
 };
 
 }  // namespace lunkeeper

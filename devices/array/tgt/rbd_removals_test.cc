@@ -3,32 +3,14 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cerrno>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
-#include "devices/array/tgt/ceph_library.h"
 #include "devices/array/tgt/testing/on_ceph.h"
+#include "devices/array/tgt/testing/replaced_call.h"
 
 namespace lunkeeper::testing {
 namespace {
-
-// Ceph's library as this process has loaded it, of which a test replaces calls.
-CephLibrary& Library() { return const_cast<CephLibrary&>(**LoadCephLibrary()); }
-
-// While it lives, a call of the library fails.
-template <class Function>
-class Failing {
- public:
-  Failing(Function& call, Function instead) : call_(call), real_(std::exchange(call, instead)) {}
-  ~Failing() { call_ = real_; }
-  Failing(const Failing&) = delete;
-  Failing& operator=(const Failing&) = delete;
-
- private:
-  Function& call_;
-  const Function real_;
-};
 
 int FailToRemove(void*, const char*) { return -EIO; }
 int FailToResize(void*, uint64_t) { return -EIO; }
@@ -65,7 +47,7 @@ TEST_CASE_METHOD(Removals,
                  "on Ceph: an image that could not be removed is removed later, and holds up no other") {
   const VolumeId a = Make("a"), b = Make("b");
   {
-    const Failing fails(Library().rbd_remove, FailToRemove);
+    const ReplacedCall fails(Library().rbd_remove, FailToRemove);
     CHECK(cluster->volumes().DeleteVolume(a) == absl::OkStatus());
   }
   CHECK(cluster->volumes().DeleteVolume(b) == absl::OkStatus());
@@ -74,7 +56,7 @@ TEST_CASE_METHOD(Removals,
 
 TEST_CASE_METHOD(Removals, "on Ceph: an image that cannot be removed keeps no array from starting") {
   const VolumeId volume = Make("v");
-  const Failing fails(Library().rbd_remove, FailToRemove);
+  const ReplacedCall fails(Library().rbd_remove, FailToRemove);
   cluster->volumes().DeleteVolume(volume).IgnoreError();
   Reopen();
   Make("w");
@@ -83,8 +65,8 @@ TEST_CASE_METHOD(Removals, "on Ceph: an image that cannot be removed keeps no ar
 TEST_CASE_METHOD(Removals, "on Ceph: half a clone that could not be removed is removed later") {
   const VolumeId volume = Make("v");
   {
-    const Failing remove(Library().rbd_remove, FailToRemove);
-    const Failing resize(Library().rbd_resize, FailToResize);
+    const ReplacedCall remove(Library().rbd_remove, FailToRemove);
+    const ReplacedCall resize(Library().rbd_resize, FailToResize);
     VolumeSpec spec = Spec("c", 32);
     spec.source_volume = volume;
     CHECK(!cluster->volumes().CreateVolume(spec).ok());
@@ -97,7 +79,7 @@ TEST_CASE_METHOD(Removals, "on Ceph: a snapshot that stood for a clone, and stay
   const VolumeId volume = Make("v");
   VolumeId copy;
   {
-    const Failing fails(Library().rbd_snap_remove, FailToRemove);
+    const ReplacedCall fails(Library().rbd_snap_remove, FailToRemove);
     copy = MakeFrom("c", {}, volume);
   }
   for (const VolumeId& each : {volume, copy})
@@ -110,13 +92,13 @@ TEST_CASE_METHOD(Removals, "on Ceph: one thing is removed at a time") {
   const VolumeId volume = Make("v");
   VolumeId copy;
   {
-    const Failing fails(Library().rbd_snap_remove, FailToRemove);
+    const ReplacedCall fails(Library().rbd_snap_remove, FailToRemove);
     copy = MakeFrom("c", {}, volume);
   }
   real_remove = Library().rbd_remove, real_snap_remove = Library().rbd_snap_remove;
   {
-    const Failing remove(Library().rbd_remove, RemoveSlowly);
-    const Failing snap_remove(Library().rbd_snap_remove, RemoveSnapshotSlowly);
+    const ReplacedCall remove(Library().rbd_remove, RemoveSlowly);
+    const ReplacedCall snap_remove(Library().rbd_snap_remove, RemoveSnapshotSlowly);
     for (const VolumeId& each : {copy, volume})
       CHECK(cluster->volumes().DeleteVolume(each) == absl::OkStatus());
     CHECK(AllGone());
