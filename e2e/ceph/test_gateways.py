@@ -124,6 +124,31 @@ def test_a_gateway_that_ceph_does_not_answer_ends_when_another_one_serves_and_no
     volume.down(with_controller=True).delete()
 
 
+@pytest.mark.parametrize("second", ["both portals are in the grants"], indirect=True)
+def test_one_that_cannot_serve_leaves_the_array_to_one_that_can(rig: Rig, second: Gateway) -> None:
+    """It is started again and again, as by systemd."""
+    volume, checker = volume_in_use(rig)
+    second.start()
+    wait_until(second.stands_by, 60, "the second one stands by")
+    first = first_of(rig)
+    host, port = second.portal.split(":")
+
+    def first_serves() -> bool:
+        if not second.running():
+            second.start()
+        return rig.controller.ready()
+
+    with socket.create_server((host, int(port))):  # another program, which takes connections and says nothing
+        first.die()
+        wait_until(lambda: "no portal can be opened" in second.log.read_text(), 60, second.tail)
+        rig.controller.start()
+        wait_until(first_serves, 60, lambda: f"{second.tail()}\n{rig.controller.tail()}")
+        checker.wait_for_writes(300, seconds=120)
+    checker.stop_good()
+    checker.verify()
+    volume.down(with_controller=True).delete()
+
+
 @pytest.mark.parametrize("second", ["a portal of its own"], indirect=True)
 def test_one_that_stands_by_ends_when_it_is_told_to(rig: Rig, second: Gateway) -> None:
     second.start()

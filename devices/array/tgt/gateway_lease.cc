@@ -189,6 +189,13 @@ GatewayLease::GatewayLease(const CephPool& pool, const GatewayLeaseOptions& opti
       confirmations_(options_.takeover_after, [this] { Confirm(); }),
       looks_(options_.takeover_after / (2 * kRenewalsInTime), [this] { LookForOther(); }) {}
 
+GatewayLease::~GatewayLease() {
+  if (!unserved_) return;
+  const absl::Status released = ReleaseArray();
+  LogWarn("array", "this gateway cannot serve the array, and gives it away",
+          {{"array", options_.array}, {"released", released.ToString()}});
+}
+
 // The record is what this object wrote last, since nobody else changes it without taking it.
 absl::Status GatewayLease::ChangeRecord(const std::function<void(GatewayRecord&)>& change, bool last) {
   absl::Status changed;

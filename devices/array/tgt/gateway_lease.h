@@ -24,7 +24,7 @@
 // agent has it. Its tgtds go on too, if nobody has had the array in between.
 //
 // Thread-safe, but for the steps up to BeginServing, which are one thread's. The pool outlives it. The
-// destructor leaves the record as it is.
+// destructor leaves the record as it is, unless the array was taken and is not served (ReleaseUnlessServed).
 
 #include <atomic>
 #include <chrono>
@@ -67,6 +67,9 @@ class GatewayLease {
   // UNAVAILABLE: the cluster answers too slowly to tell.
   static absl::StatusOr<std::unique_ptr<GatewayLease>> TakeArray(const CephPool& pool,
                                                                  const GatewayLeaseOptions& options);
+  ~GatewayLease();
+  GatewayLease(const GatewayLease&) = delete;
+  GatewayLease& operator=(const GatewayLease&) = delete;
 
   // Whether the tgtds of this host are the holder's own, with their clients in the record.
   bool tgtds_go_on() const { return tgtds_go_on_; }
@@ -77,6 +80,12 @@ class GatewayLease {
   const std::set<ClientAddress>& shut_out() const { return shut_out_; }
   // The others count as gone from now on. `catalogue`: another client of this gateway.
   absl::Status BeginServing(const ClientAddress& catalogue);
+
+  // From now on the destructor gives the array away, unless NoteServed is called before. For one that takes
+  // an array and then cannot serve it: a supervisor starts it again and again, and each start would renew the
+  // record before others may take it. Nothing changes where this host's tgtds go on.
+  void ReleaseUnlessServed() { unserved_ = !tgtds_go_on_; }
+  void NoteServed() { unserved_ = false; }
 
   // UNAVAILABLE: the record has not been renewed for so long that another gateway may soon take the array.
   absl::Status CheckHeld() const;
@@ -119,8 +128,9 @@ class GatewayLease {
   std::set<ClientAddress> shut_out_;
   // When the last change that succeeded began: a watcher sees it then or later.
   std::atomic<std::chrono::steady_clock::time_point> renewed_;
-  std::atomic<bool> told_ = false;  // on_lost
-  absl::Mutex mu_;                  // held while the record is changed
+  std::atomic<bool> told_ = false;      // on_lost
+  std::atomic<bool> unserved_ = false;  // so the destructor gives the array away
+  absl::Mutex mu_;                      // held while the record is changed
   GatewayRecord record_ ABSL_GUARDED_BY(mu_);
   bool lost_ ABSL_GUARDED_BY(mu_) = false;  // or given away
   absl::Mutex confirm_mu_;

@@ -147,4 +147,30 @@ TEST_CASE_METHOD(Leases, "gateway lease: the list of those that stand by holds u
   CHECK(taken == absl::OkStatus());
 }
 
+// Else its supervisor, which starts it again and again, would keep the array from those that can serve it.
+TEST_CASE_METHOD(Leases, "gateway lease: an array that was taken, and is not served, is given away") {
+  Gateway a(array, "host-a"), b(array, "host-b"), c(array, "host-c", absl::Minutes(1));
+  a.TakeAndServe();
+  a.Die();
+  b.TakeAndServe();
+  b.lease->ReleaseUnlessServed();
+  const bool serves = GENERATE(false, true);
+  if (serves) b.lease->NoteServed();
+  b.Die();
+  CHECK(ParseReleased(c.Record()) == (serves ? "" : "host-b.boot"));
+  if (serves) return;
+  c.TakeAndServe();
+  CHECK(c.lease->shut_out() == std::set<ClientAddress>{b.pool->address(), Gateway::kCatalogue});
+}
+
+TEST_CASE_METHOD(Leases, "gateway lease: an array whose tgtds go on is kept by an agent that cannot start") {
+  Gateway a(array, "host-a"), again(array, "host-a");
+  a.TakeAndServe();
+  a.Die();
+  again.TakeAndServe();
+  again.lease->ReleaseUnlessServed();
+  again.Die();
+  CHECK(again.Record().holder == "host-a.boot");
+}
+
 }  // namespace lunkeeper::testing

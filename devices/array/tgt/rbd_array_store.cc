@@ -179,6 +179,7 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> TakeLease(const CephPool& pool,
            // One that stands by has its portal closed.
            .other_serves =
                [peers = options.peer_portals] { return FindOpenPortal(peers, kPeerAnswers).has_value(); }}));
+  lease->ReleaseUnlessServed();
   RETURN_IF_ERROR(lease->ShutOut());
   if (!lease->tgtds_go_on()) RETURN_IF_ERROR(KillTgtds(options.pool_dir, absl::Now() + kTgtdEnds));
   return lease;

@@ -177,6 +177,27 @@ TEST_CASE_METHOD(OnCeph,
   Write(volume, 2, 'd');
 }
 
+TEST_CASE_METHOD(OnCeph, "on Ceph: a gateway that takes the array and cannot serve it leaves it to others") {
+  options.ceph.takeover_after = absl::Seconds(4);
+  const VolumeId volume = Make("v");
+  Write(volume, 0, 'a');
+  cluster.reset();
+  array.reset();
+  ArrayFixture second;
+  second.options.name = options.name;
+  second.options.ceph = options.ceph;
+  second.options.portals = {"192.0.2.1:3260"};  // of no host
+  const absl::Status failed = second.Open();
+  CHECK(absl::StrContains(failed.message(), "no portal can be opened"));
+  const auto pool = CephPool::Connect(options.ceph);
+  REQUIRE(pool.status() == absl::OkStatus());
+  const auto record = ReadGatewayRecord(**pool, options.name);
+  REQUIRE(record.status() == absl::OkStatus());
+  CHECK(ParseReleased(**record) != "");
+  Reopen();
+  CHECK(Read(volume, 0) == 'a');
+}
+
 // At a moment when its clients have not yet heard that they are shut out.
 TEST_CASE_METHOD(OnCeph, "on Ceph: a frozen gateway that thaws answers no read with what was there before") {
   options.ceph.takeover_after = absl::Seconds(4);

@@ -32,6 +32,7 @@
 #include "devices/array/tgt/backup_manifest.h"
 #include "devices/array/tgt/backup_verify.h"
 #include "devices/array/tgt/file_store.h"
+#include "devices/array/tgt/gateway_lease.h"
 #include "devices/array/tgt/opened_store.h"
 #include "devices/array/tgt/rbd_array_store.h"
 #include "devices/array/tgt/tgt_blocks.h"
@@ -332,6 +333,7 @@ absl::Status TgtArrayImpl::BeginServing() {
   if (!are_files) RETURN_IF_ERROR(TidyImages());
   heartbeat_luns_->StartLooking();
   serving_ = true;
+  if (store_.lease != nullptr) store_.lease->NoteServed();
   parts_->RememberSequence();
   return absl::OkStatus();
 }
