@@ -42,14 +42,15 @@ bool IsConnected(int fd) {
   return ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0;
 }
 
-}  // namespace
-
-std::optional<std::string> FindOpenPortal(const std::vector<std::string>& portals, absl::Duration within) {
+// Until so many are found.
+std::set<std::string> AskPortals(const std::vector<std::string>& portals, absl::Duration within,
+                                 size_t enough) {
   const absl::Time deadline = absl::Now() + within;
+  std::set<std::string> open;
   std::vector<Opening> openings;
   for (const std::string& portal : portals)
     if (UniqueFd fd = BeginConnection(portal)) openings.push_back({portal, std::move(fd)});
-  while (!openings.empty()) {
+  while (!openings.empty() && open.size() < enough) {
     std::vector<pollfd> waiting;
     for (const Opening& opening : openings)
       waiting.push_back({.fd = opening.fd.get(), .events = POLLOUT, .revents = 0});
@@ -57,11 +58,22 @@ std::optional<std::string> FindOpenPortal(const std::vector<std::string>& portal
     if (::poll(waiting.data(), waiting.size(), static_cast<int>(absl::ToInt64Milliseconds(left))) <= 0) break;
     for (size_t i = waiting.size(); i-- > 0;) {
       if (waiting[i].revents == 0) continue;
-      if (IsConnected(waiting[i].fd)) return openings[i].portal;
+      if (IsConnected(waiting[i].fd)) open.insert(openings[i].portal);
       openings.erase(openings.begin() + static_cast<std::ptrdiff_t>(i));
     }
   }
-  return std::nullopt;
+  return open;
+}
+
+}  // namespace
+
+std::optional<std::string> FindOpenPortal(const std::vector<std::string>& portals, absl::Duration within) {
+  const std::set<std::string> open = AskPortals(portals, within, 1);
+  return open.empty() ? std::nullopt : std::optional(*open.begin());
+}
+
+std::set<std::string> ListOpenPortals(const std::vector<std::string>& portals, absl::Duration within) {
+  return AskPortals(portals, within, portals.size());
 }
 
 }  // namespace lunkeeper

@@ -18,6 +18,10 @@ TEST_CASE("a portal is open when it takes connections, whatever the others do") 
   all.push_back(open.portal());
   open.Freeze();
   REQUIRE(FindOpenPortal(all, absl::Minutes(1)) == open.portal());
+  REQUIRE(ListOpenPortals(all, absl::Milliseconds(100)) == std::set<std::string>{open.portal()});
+  closed.Freeze();
+  REQUIRE(ListOpenPortals(all, absl::Milliseconds(100)) ==
+          std::set<std::string>{open.portal(), closed.portal()});
 }
 
 }  // namespace

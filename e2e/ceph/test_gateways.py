@@ -105,6 +105,12 @@ def test_a_gateway_that_ceph_does_not_answer_ends_when_another_one_serves_and_no
     first = first_of(rig)
     host, port = second.portal.split(":")
     (osd,) = ceph.osds
+    # At a portal that was a gateway's, and is another program's.
+    stranger = socket.create_server((host, 0))
+    rig.controller.kill()
+    rig.controller.argv.append(f"--peer-portal={host}:{stranger.getsockname()[1]}")
+    rig.controller.start()
+    wait_until(rig.controller.ready, 60, "it serves")
     os.kill(osd.pid, signal.SIGSTOP)
     try:
         wait_until(lambda: not rig.controller.ready(), 60, "it knows that it may lose the array")

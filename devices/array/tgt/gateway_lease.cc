@@ -226,13 +226,15 @@ void GatewayLease::TellLost(const absl::Status& why) {
 
 // Without this its tgtd would go on to answer nodes' pings, and carry out nothing, for as long as Ceph is
 // silent. Only another gateway that begins to serve is a reason: where Ceph answers nobody, this one goes on
-// when it does. One that seems to serve already before it can have taken the array is something else, such as
-// a frozen gateway of before.
+// when it does. What seems to serve already before it can have taken the array is something else, such as a
+// frozen gateway of before, or another program at an address that was a gateway's; beside it the others count
+// all the same.
 void GatewayLease::LookForOther() {
-  const bool missed = Since(renewed_) > kMostMissed * options_.takeover_after / kRenewalsInTime;
-  const bool serves = !missed || !options_.other_serves || options_.other_serves();
-  const bool served = std::exchange(other_served_, serves);
-  if (serves && !served && missed && !CheckHeld().ok())
+  if (Since(renewed_) <= kMostMissed * options_.takeover_after / kRenewalsInTime || !options_.list_serving)
+    return served_.reset();
+  const std::set<std::string> serving = options_.list_serving();
+  const std::optional<std::set<std::string>> before = std::exchange(served_, serving);
+  if (before && !std::ranges::includes(*before, serving) && !CheckHeld().ok())
     TellLost(absl::UnavailableError("Ceph does not answer this gateway, and another one has begun to serve"));
 }
 

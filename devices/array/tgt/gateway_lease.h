@@ -9,7 +9,7 @@
 //   lease->RegisterImage(image, clients);            // before anybody may write to an image through them
 //
 // What is shut out is shut out by every OSD, so the one before need not agree or even notice. It notices
-// when it next changes the record, or, while Ceph does not answer it, by `other_serves`: then `on_lost`.
+// when it next changes the record, or, while Ceph does not answer it, by `list_serving`: then `on_lost`.
 //
 // TakeArray watches the record of another gateway. One that changes is of a gateway that lives: it is left
 // alone, and TakeArray fails, or stands by and watches on. One that stands still for `takeover_after`, by
@@ -30,6 +30,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -55,9 +56,9 @@ struct GatewayLeaseOptions {
   // Called once, on any thread: another gateway has the array, or has shut this one out. Nothing that this
   // process still writes arrives, so it is to end.
   std::function<void(const absl::Status& why)> on_lost;
-  // Asked some times in `takeover_after` while renewals fail, on a thread of its own: whether another gateway
-  // is seen to serve, other than by Ceph. That it begins to is on_lost. It answers in about a second.
-  std::function<bool()> other_serves = nullptr;
+  // Asked some times in `takeover_after` while renewals fail, on a thread of its own: which other gateways
+  // are seen to serve, other than by Ceph. That one begins to is on_lost. It answers in about a second.
+  std::function<std::set<std::string>()> list_serving = nullptr;
 };
 
 class GatewayLease {
@@ -122,7 +123,8 @@ class GatewayLease {
 
   const CephPool& pool_;
   const GatewayLeaseOptions options_;
-  bool other_served_ = true;  // at the last look; of the looks' thread
+  // At the last look, of the looks' thread; nothing: renewals succeeded.
+  std::optional<std::set<std::string>> served_;
   const bool tgtds_go_on_;
   const uint64_t epoch_;
   std::set<ClientAddress> shut_out_;

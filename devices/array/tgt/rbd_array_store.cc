@@ -177,8 +177,7 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> TakeLease(const CephPool& pool,
            .stand_by = StandBy(options),
            .on_lost = [directory = options.pool_dir](const absl::Status& why) { EndAtOnce(directory, why); },
            // One that stands by has its portal closed.
-           .other_serves =
-               [peers = options.peer_portals] { return FindOpenPortal(peers, kPeerAnswers).has_value(); }}));
+           .list_serving = [peers = options.peer_portals] { return ListOpenPortals(peers, kPeerAnswers); }}));
   lease->ReleaseUnlessServed();
   RETURN_IF_ERROR(lease->ShutOut());
   if (!lease->tgtds_go_on()) RETURN_IF_ERROR(KillTgtds(options.pool_dir, absl::Now() + kTgtdEnds));
