@@ -225,6 +225,21 @@ TEST_CASE("a portal that opens is found while another one keeps the LUN waiting"
   REQUIRE(next.Count("login") == 1);
 }
 
+// It may lead to the same slow target, and then neither would ever get the time that it needs.
+TEST_CASE("a portal that was open all the time takes no LUN away from another one") {
+  testing::SilentPort slow, other;
+  for (testing::SilentPort* const port : {&slow, &other}) port->Freeze();
+  LunRig rig([&](LunOptions& options) {
+    options.connection.portal = slow.portal();
+    options.connection.other_portals = {other.portal()};
+    options.path_timeout = options.login_timeout = std::chrono::minutes(5);
+    options.command_timeout = options.replacement_timeout = std::chrono::minutes(15);
+  });
+  rig.lun->Start();
+  const auto waits = [&] { return rig.lun->NextDeadline() > Lun::Clock::now() + seconds(30); };
+  REQUIRE(rig.loop.RunUntil(waits, seconds(60)));
+}
+
 TEST_CASE("silence is noticed as soon as before, once a move to another portal has led to something") {
   FakeTarget other;
   LunRig rig([&](LunOptions& options) {
