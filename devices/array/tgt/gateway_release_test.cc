@@ -14,7 +14,7 @@
 namespace lunkeeper::testing {
 namespace {
 
-// Where the cluster has lost the disks of the object with those that stand by: no write to it is answered.
+// Where the cluster has lost the disks of the list of standbys: no write to it is answered.
 std::atomic<bool> is_lost = false;
 decltype(CephLibrary::rados_write_op_operate) real_operate;
 decltype(CephLibrary::rados_aio_write_op_operate) real_begin;
@@ -147,7 +147,7 @@ TEST_CASE_METHOD(Leases, "gateway lease: the list of those that stand by holds u
   CHECK(taken == absl::OkStatus());
 }
 
-// Else its supervisor, which starts it again and again, would keep the array from those that can serve it.
+// Else its supervisor, which starts it again and again, would keep the array from gateways that can serve.
 TEST_CASE_METHOD(Leases, "gateway lease: an array that was taken, and is not served, is given away") {
   Gateway a(array, "host-a"), b(array, "host-b"), c(array, "host-c", absl::Minutes(1));
   a.TakeAndServe();
