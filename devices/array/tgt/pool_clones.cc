@@ -33,6 +33,9 @@ constexpr size_t kHeldAtOnce = 4;
 // What has changed in a round that took so long is shared within a barrier in about as little.
 constexpr std::chrono::milliseconds kShortRound(50);
 constexpr int kMostRounds = 6;
+// The same flush as before extents are read: of all data, and waited for.
+constexpr unsigned kFlushAll =
+    SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
 // 256 blocks at most, some 3 ms.
 constexpr uint64_t kShareAtOnce = 1 << 20;
 
@@ -107,20 +110,23 @@ absl::Status PoolClones::ShareRange(const File& file, const FileRange& range) {
 
 absl::Status PoolClones::ShareBeforehand(File& file) {
   RETURN_IF_ERROR(FlushOne(file));
-  return HasStableExtents(file.to.get()) ? ShareChanges(file, /*flush=*/false) : absl::OkStatus();
+  if (!HasStableExtents(file.to.get())) return absl::OkStatus();
+  const absl::MutexLock lock(&extents_mu_);
+  return ShareChanges(file, /*flush=*/false);
 }
 
 absl::Status PoolClones::ReadShared(File& file) {
   if (!HasStableExtents(file.to.get())) return absl::OkStatus();
+  const absl::MutexLock lock(&extents_mu_);
   ASSIGN_OR_RETURN(file.shared, ReadExtents(file.to.get(), file.clone.to));
   return absl::OkStatus();
 }
 
 absl::Status PoolClones::ShareOnce() {
   const auto begun = std::chrono::steady_clock::now();
-  RETURN_IF_ERROR(ForEach(ShareBeforehand, kHeldAtOnce));
+  RETURN_IF_ERROR(ForEach([this](File& file) { return ShareBeforehand(file); }, kHeldAtOnce));
   last_round_ = std::chrono::steady_clock::now() - begun;
-  return ForEach(ReadShared, kHeldAtOnce);
+  return ForEach([this](File& file) { return ReadShared(file); }, kHeldAtOnce);
 }
 
 absl::Status PoolClones::ShareMost() {
@@ -134,15 +140,11 @@ absl::Status PoolClones::ShareMost() {
   return absl::OkStatus();
 }
 
-// To find what has changed, all places of a source are read, which are as many as its clone's. Here for two
-// processors; some have more.
-bool PoolClones::CanCatchUp(size_t many_pieces) const {
-  size_t most = 0, all = 0;
-  for (const File& file : files_) {
-    most = std::max(most, file.shared.size());
-    all += file.shared.size();
-  }
-  return std::max(most, all / 2) <= many_pieces;
+// To find what has changed, all places of a source are read, which are as many as its clone's.
+size_t PoolClones::CountPieces() const {
+  size_t all = 0;
+  for (const File& file : files_) all += file.shared.size();
+  return all;
 }
 
 absl::Status PoolClones::CheckLastRound(std::chrono::steady_clock::duration most, size_t many_pieces) const {
@@ -153,31 +155,40 @@ absl::Status PoolClones::CheckLastRound(std::chrono::steady_clock::duration most
                                        absl::FormatDuration(absl::FromChrono(most)), "; nothing was made: ");
   const File& worst =
       *std::ranges::max_element(files_, {}, [](const File& file) { return file.shared.size(); });
-  // Such a file stays as it is, and to repeat the call is in vain. A disk is not busy for ever.
-  if (worst.shared.size() > many_pieces)
-    return absl::FailedPreconditionError(absl::StrCat(why, worst.clone.from, " is in ", worst.shared.size(),
-                                                      " pieces; copy what is in it to a new volume"));
+  // Such files stay as they are, and to repeat the call is in vain. A disk is not busy for ever.
+  if (CountPieces() > many_pieces)
+    return absl::FailedPreconditionError(absl::StrCat(why, "they are in ", CountPieces(), " pieces, ",
+                                                      worst.shared.size(), " of them in ", worst.clone.from,
+                                                      "; copy what is in it to a new volume"));
   return absl::UnavailableError(
       absl::StrCat(why, "the pool's disk is busy; try again when less is written to it"));
 }
 
-absl::Status PoolClones::ShareOne(File& file) {
-  if (HasStableExtents(file.to.get())) return ShareChanges(file, /*flush=*/true);
-  if (::ioctl(file.to.get(), FICLONE, file.from.get()) == 0) return absl::OkStatus();
-  return FileError("clone to", file.clone.to, errno);
+absl::Status PoolClones::ShareOne(File& file, std::chrono::steady_clock::time_point end) {
+  if (!HasStableExtents(file.to.get())) {
+    RETURN_IF_ERROR(CheckTime(file, end));
+    if (::ioctl(file.to.get(), FICLONE, file.from.get()) == 0) return absl::OkStatus();
+    return FileError("clone to", file.clone.to, errno);
+  }
+  // Here, so that the files' waits for the disk overlap; ShareChanges then finds nothing dirty.
+  if (::sync_file_range(file.from.get(), 0, 0, kFlushAll) != 0)
+    return FileError("flush", file.clone.from, errno);
+  const absl::MutexLock lock(&extents_mu_);
+  RETURN_IF_ERROR(CheckTime(file, end));
+  return ShareChanges(file, /*flush=*/true);
+}
+
+absl::Status PoolClones::CheckTime(const File& file, std::chrono::steady_clock::time_point end) {
+  if (std::chrono::steady_clock::now() < end) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(
+      "pool: clone to ", file.clone.to,
+      ": the time that volumes may stand still is over before all of the group are cloned: the pool's disk ",
+      "is too busy, or their files are in too many pieces; nothing was made; try again when less is written ",
+      "to them"));
 }
 
 absl::Status PoolClones::ShareAll(std::chrono::steady_clock::time_point end) {
-  return ForEach(
-      [end](File& file) -> absl::Status {
-        if (std::chrono::steady_clock::now() < end) return ShareOne(file);
-        return absl::UnavailableError(absl::StrCat(
-            "pool: clone to ", file.clone.to,
-            ": the time that volumes may stand still is over before all of the group are cloned: the pool's ",
-            "disk is too busy, or their files are in too many pieces; nothing was made; try again when less ",
-            "is written to them"));
-      },
-      kAtOnce);
+  return ForEach([this, end](File& file) { return ShareOne(file, end); }, kAtOnce);
 }
 
 absl::Status PoolClones::CompleteOne(const File& file) {
