@@ -8,6 +8,7 @@
 // went away ends it; there is no thread here but gRPC's.
 #include "devices/array/remote/agent_caller.h"
 
+#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -33,6 +34,10 @@ constexpr absl::Duration kReconnect = absl::Milliseconds(200);
 // How often each agent is asked which copy of its pool it has. So long may a controller that has just started
 // still believe an old copy when the newest is there.
 constexpr absl::Duration kAskCopies = absl::Seconds(5);
+
+using Clock = std::chrono::steady_clock;
+
+absl::Duration LeftUntil(Clock::time_point end) { return absl::FromChrono(end - Clock::now()); }
 
 std::string TrailerOf(const grpc::ClientContext& context, const char* key) {
   const auto& trailers = context.GetServerTrailingMetadata();
@@ -82,11 +87,12 @@ class AgentCaller::Agent {
 
   // One call. It is never repeated here: that would do no harm, but only the caller knows whether it still
   // wants the change, and for how long. `answered`: the status is the array's.
-  absl::Status Call(Send send, absl::Time deadline, const std::function<bool()>& abandoned, bool* answered) {
-    const absl::Duration timeout = deadline - absl::Now();
+  absl::Status Call(Send send, absl::Duration timeout, const std::function<bool()>& abandoned,
+                    bool* answered) {
+    const auto end = Clock::now() + absl::ToChronoNanoseconds(timeout);
     if (const grpc::Status lost = WaitForConnection(); !lost.ok()) return TransportError(lost, timeout);
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(deadline));
+    context.set_deadline(absl::ToChronoTime(absl::Now() + LeftUntil(end)));
     context.AddMetadata(wire::kArrayKey, array_);
     if (const std::string known = pool_.ToText(); !known.empty()) context.AddMetadata(wire::kPoolKey, known);
     // gRPC wants a queue to be empty when it is destroyed. The loop below ends with the call's only event,
@@ -98,8 +104,11 @@ class AgentCaller::Agent {
     bool ok = false;
     while (queue.AsyncNext(&tag, &ok, absl::ToChronoTime(absl::Now() + kRecheckInterval)) ==
            grpc::CompletionQueue::TIMEOUT) {
-      if (abandoned && abandoned()) context.TryCancel();
+      // gRPC's own timers may wait for the time of day, which somebody has set back.
+      if (Clock::now() >= end || (abandoned && abandoned())) context.TryCancel();
     }
+    if (status.error_code() == grpc::StatusCode::CANCELLED && Clock::now() >= end)
+      status = {grpc::StatusCode::DEADLINE_EXCEEDED, "no answer"};
     // Also an error may be the array's own answer, and then the agent is well.
     const std::string answerer = TrailerOf(context, wire::kArrayKey);
     const bool is_served = TrailerOf(context, wire::kNotServingKey).empty();
@@ -209,8 +218,8 @@ void AgentCaller::AskWhichCopies() {
     array::v1::CheckResponse response;
     bool answered = false;
     (void)agent->Call(
-        SendOf(&Stub::AsyncCheck, request, &response), absl::Now() + copy_timeout_,
-        [this] { return closing_.load(); }, &answered);
+        SendOf(&Stub::AsyncCheck, request, &response), copy_timeout_, [this] { return closing_.load(); },
+        &answered);
     if (closing_) break;
   }
   if (!asked_.HasBeenNotified()) asked_.Notify();
@@ -218,15 +227,16 @@ void AgentCaller::AskWhichCopies() {
 
 absl::Status AgentCaller::CallEach(Send send, absl::Duration timeout,
                                    const std::function<bool()>& abandoned) {
-  const absl::Time deadline = absl::Now() + timeout;
+  // A clock that is set back meanwhile must not keep the caller.
+  const auto end = Clock::now() + absl::ToChronoNanoseconds(timeout);
   asked_.WaitForNotificationWithTimeout(timeout);
   const size_t first = in_use_;
   std::vector<std::string> problems;
   absl::Status status;
-  for (size_t i = 0; i < agents_.size() && (i == 0 || absl::Now() < deadline); ++i) {
+  for (size_t i = 0; i < agents_.size() && (i == 0 || Clock::now() < end); ++i) {
     const size_t number = (first + i) % agents_.size();
     bool answered = false;
-    status = agents_[number]->Call(send, deadline, abandoned, &answered);
+    status = agents_[number]->Call(send, LeftUntil(end), abandoned, &answered);
     if (answered) {
       if (in_use_.exchange(number) != number)
         LogInfo("array", "another agent of the array answers",

@@ -1,11 +1,15 @@
 // An array with two agents, of which one serves it.
 
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <functional>
 #include <future>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/testing/wall_clock.h"
 #include "devices/array/remote/array.grpc.pb.h"
 #include "devices/array/remote/testing/mute_agent.h"
 #include "devices/array/remote/testing/remote_array_fixture.h"
@@ -58,6 +62,20 @@ class SilentAgent final : public v1::ArrayService::Service {
 
  private:
   const absl::Notification& end_;
+};
+
+// Does not serve; before it says so, the clock is set.
+class ClockSettingAgent final : public v1::ArrayService::Service {
+ public:
+  explicit ClockSettingAgent(std::function<void()> set_clock) : set_clock_(std::move(set_clock)) {}
+  grpc::Status Capacity(grpc::ServerContext*, const v1::CapacityRequest*, v1::CapacityResponse*) override {
+    set_clock_();
+    AwaitAbseilsClock();
+    return {grpc::StatusCode::UNAVAILABLE, "not serving"};
+  }
+
+ private:
+  const std::function<void()> set_clock_;
 };
 
 }  // namespace
@@ -117,6 +135,27 @@ TEST_CASE_METHOD(TwoAgents, "an agent whose host hangs is passed over") {
   const MuteAgent mute(old.address());
   const auto array = ConnectToBoth();
   CHECK(array->volumes().GetCapacity().ok());
+}
+
+TEST_CASE_METHOD(TwoAgents, "a clock that is set back between two agents does not prolong a call") {
+  absl::Notification end;
+  std::optional<WallClockAhead> ahead;
+  ahead.emplace(absl::Hours(1));
+  AwaitAbseilsClock();
+  old.Stop();
+  old.Wrap([&](auto&) { return std::make_unique<ClockSettingAgent>([&] { ahead.reset(); }); });
+  old.Start();
+  serving.Stop();
+  serving.Wrap([&](auto&) { return std::make_unique<SilentAgent>(end); });
+  serving.Start();
+  call_timeout = absl::Seconds(5);
+  const auto array = ConnectToBoth();
+  auto call = std::async(std::launch::async, [&] { return array->volumes().GetCapacity().status(); });
+  const bool in_time = call.wait_for(std::chrono::seconds(30)) == std::future_status::ready;
+  CHECK(in_time);
+  end.Notify();  // so that it ends at last
+  const absl::Status status = call.get();
+  if (in_time) CHECK(absl::IsDeadlineExceeded(status));
 }
 
 TEST_CASE_METHOD(TwoAgents, "one that takes a call and is silent is not asked first again") {
