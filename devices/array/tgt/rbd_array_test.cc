@@ -13,6 +13,7 @@
 #include "devices/array/testing/block_contract.h"
 #include "devices/array/testing/modify_contract.h"
 #include "devices/array/tgt/gateway_record.h"
+#include "devices/array/tgt/image_lock.h"
 #include "devices/array/tgt/testing/on_ceph.h"
 
 namespace lunkeeper::testing {
@@ -196,6 +197,24 @@ TEST_CASE_METHOD(OnCeph, "on Ceph: a gateway that takes the array and cannot ser
   CHECK(ParseReleased(**record) != "");
   Reopen();
   CHECK(Read(volume, 0) == 'a');
+}
+
+// Else two that use a shared volume would write to it with nobody to keep them apart.
+TEST_CASE_METHOD(OnCeph, "on Ceph: an image's lock is broken where a dead client has it, and nowhere else") {
+  const VolumeId volume = Make("v");
+  const auto initiator = Login(volume);
+  REQUIRE(initiator->Write(0, 'a'));
+  const auto pool = CephPool::Connect(options.ceph);
+  REQUIRE(pool.status() == absl::OkStatus());
+  const auto image = (*pool)->OpenImage(ImageOf(volume).substr(3), "", /*read_only=*/true);
+  REQUIRE(image.status() == absl::OkStatus());
+  const auto is_locked = [&] { return absl::StrContains(Rbd("lock ls " + ImageOf(volume)), "client."); };
+  REQUIRE(BreakImageLock(**pool, *image, {"127.0.0.1:0/1"}) == absl::OkStatus());
+  CHECK(is_locked());
+  const auto record = ReadGatewayRecord(**pool, options.name);
+  REQUIRE(record.status() == absl::OkStatus());
+  REQUIRE(BreakImageLock(**pool, *image, (*record)->images.at(ImageOf(volume))) == absl::OkStatus());
+  CHECK(!is_locked());
 }
 
 // At a moment when its clients have not yet heard that they are shut out.
