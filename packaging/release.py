@@ -1,9 +1,9 @@
-"""Makes a release: everything that a user needs, in one folder, from a built program.
+"""Makes a release: everything that a user needs, in one folder, from built programs.
 
-    PYTHONPATH=e2e python3 packaging/release.py [--build FOLDER] [--out FOLDER] [--key FILE]      (./dev release)
+    PYTHONPATH=e2e python3 packaging/release.py [--arch NAME[=BUILD]]… [--out FOLDER] [--key FILE]    (./dev release)
 
-The same commit and the same build make the same bytes: all times are the commit's, and all lists are sorted. It is for
-amd64, the only architecture that is built. NOTES_HEAD lists what is in the folder.
+The same commit and the same builds make the same bytes: all times are the commit's, and all lists are sorted. It is for
+amd64 and arm64, or for some of them. NOTES_HEAD and NOTES_OF list what is in the folder.
 """
 
 import argparse
@@ -19,25 +19,27 @@ import tarfile
 import tempfile
 
 import spdx
-from cluster import images
+from cluster import images, roots
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-ARCHITECTURE = "amd64"
+BUILDS = {"amd64": ROOT / "build/release", "arm64": ROOT / "build/arm64"}  # of ./dev build
 REPOSITORY = "ghcr.io/lunkeeper/lunkeeper"  # as the chart's values have it
 NOTES_HEAD = """# Lunkeeper {version}
 | file | what it is |
 |---|---|
 | `lunkeeper-{version}.tgz` | the Helm chart |
-| `lunkeeper-{version}-{architecture}.image.tar` | the image `{repository}:{version}`, for `podman load` or `ctr images import` |
-| `lunkeeper_{version}_{architecture}.deb` | the Debian 12 package for storage hosts |
-| `kubectl-lunkeeper` | on your PATH, it makes `kubectl lunkeeper status` and the like work |
-| `lunkeeper-{version}.spdx.json` | what image and package consist of (SPDX 2.3) |
+{each}| `kubectl-lunkeeper` | on your PATH, it makes `kubectl lunkeeper status` and the like work |
 | `SHA256SUMS` | checksums: `sha256sum --check SHA256SUMS` |
 | `SHA256SUMS.sig`, `release.pub` | its signature, if this release is signed; docs/development.md says how to check it |
 
-For {architecture} only, commit `{commit}`.
+For {architectures}, commit `{commit}`.
 
 ## Changes
+"""
+NOTES_OF = """\
+| `lunkeeper-{version}-{architecture}.image.tar` | the image `{repository}:{version}`, for `podman load` or `ctr images import` |
+| `lunkeeper_{version}_{architecture}.deb` | the Debian 12 package for storage hosts |
+| `lunkeeper-{version}-{architecture}.spdx.json` | what image and package consist of (SPDX 2.3) |
 """
 
 
@@ -87,46 +89,39 @@ def pack_deb(out, build, epoch, folder):
     return content
 
 
-def owners(paths):
-    """{package: its files among these}. Each must be of a package."""
-    # Libraries are found in /lib, which is /usr/lib; the package has one of the two.
-    forms = {path: {path, f"/usr{path}", path.removeprefix("/usr"), os.path.realpath(path)} for path in map(str, paths)}
-    asked = sorted(set().union(*forms.values()))
-    told = subprocess.run(["dpkg", "--search", *asked], capture_output=True, text=True, timeout=60).stdout
-    package_of = {path: package for package, path in re.findall(r"^([^:,\s]+)[^/]*: (/.*)$", told, re.MULTILINE)}
-    found = {}
-    for path, known in forms.items():
-        packages = {package_of[form] for form in known if form in package_of}
-        if not packages:
-            raise SystemExit(f"{path}: of no Debian package, so nobody can say what it is")
-        found.setdefault(min(packages), []).append(path)
-    return found
-
-
-def libraries(program):
-    return sorted(set(images.Image("").add_program("/program", program).files.values()) - {program})
-
-
-def pack_image(out, name, tag, program, folder):
+def pack_image(out, tag, program, root, folder):
     """Returns {package: its files} of all that is in the image beside our program."""
-    image = images.lunkeeper(tag, program)
-    content = owners(sorted(path for path in image.files.values() if path != program))
+    image = images.lunkeeper(tag, program, root)
+    content = root.owners(sorted(path for path in image.files.values() if path != program))
     for package in content:
-        notice = f"/usr/share/doc/{package}/copyright"
-        if os.path.exists(notice):
-            image.add(notice, os.path.realpath(notice))
+        notice = root.folder / f"usr/share/doc/{package}/copyright"
+        if notice.exists():
+            image.add(f"/usr/share/doc/{package}/copyright", notice.resolve())
     image.add("/usr/share/doc/lunkeeper/copyright", ROOT / "LICENSE")
-    shutil.copyfile(image.write(folder / "image.tar"), out / name)
+    shutil.copyfile(image.write(folder / "image.tar"), out)
     return content
 
 
-def notes(release, commit):
+def pack_architecture(out, root, build, release, epoch):
+    """What each architecture has of its own."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        program = pack_deb(out, build, epoch, folder) / "usr/bin/lunkeeper"
+        if roots.root_for(program) != root:
+            raise SystemExit(f"release: {build} has no build for {root.architecture}")
+        name = f"lunkeeper-{release}-{root.architecture}"
+        content = pack_image(out / f"{name}.image.tar", f"{REPOSITORY}:{release}", program, root, folder)
+        linked = root.owners(sorted(root.libraries(program).values()))
+        (out / f"{name}.spdx.json").write_text(spdx.document(release, epoch, root, linked, content))
+
+
+def notes(release, commit, architectures):
     """From CHANGELOG.md: the section of this version, or what is not released yet."""
     sections = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)[1:]
     titled = {section.split()[0].strip("[]"): section.partition("\n")[2] for section in sections}
-    head = NOTES_HEAD.format(
-        version=release, architecture=ARCHITECTURE, repository=REPOSITORY, commit=commit
-    )
+    known = {"version": release, "repository": REPOSITORY}
+    each = "".join(NOTES_OF.format(architecture=architecture, **known) for architecture in architectures)
+    head = NOTES_HEAD.format(each=each, architectures=" and ".join(architectures), commit=commit, **known)
     return head + titled.get(release, titled.get("Unreleased", "")).strip() + "\n"
 
 
@@ -162,42 +157,47 @@ def origin():
     return f"{commit}, with uncommitted changes"
 
 
-def make(build, out, key):
+def make(builds, out, key):
     """Beside `out` first: what is there is a whole release, or the earlier one."""
     refuse_to_delete(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
         made = pathlib.Path(temporary) / "release"
         made.mkdir()
-        fill(build, made, key)
+        fill(builds, made, key)
         shutil.rmtree(out, ignore_errors=True)
         made.rename(out)
 
 
-def fill(build, out, key):
+def fill(builds, out, key):
     release, commit, epoch = version(), origin(), int(git("log", "-1", "--format=%ct"))
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(temporary)
-        pack_chart(out, f"lunkeeper-{release}.tgz", epoch)
-        program = pack_deb(out, build, epoch, folder) / "usr/bin/lunkeeper"
-        image = f"lunkeeper-{release}-{ARCHITECTURE}.image.tar"
-        content = pack_image(out, image, f"{REPOSITORY}:{release}", program, folder)
-        bill = spdx.document(release, epoch, owners(libraries(program)), content)
-    (out / f"lunkeeper-{release}.spdx.json").write_text(bill)
+    pack_chart(out, f"lunkeeper-{release}.tgz", epoch)
+    for architecture, build in builds.items():
+        pack_architecture(out, roots.BY_ARCHITECTURE[architecture], build, release, epoch)
     shutil.copy(ROOT / "packaging/kubectl-lunkeeper", out)
-    (out / "RELEASE_NOTES.md").write_text(notes(release, commit))
+    (out / "RELEASE_NOTES.md").write_text(notes(release, commit, builds))
     add_checksums(out)
     if key:
         sign(out, key)
 
 
+def architecture(text):
+    """NAME, or NAME=BUILD."""
+    name, _, build = text.partition("=")
+    if name not in BUILDS:
+        raise argparse.ArgumentTypeError(f"there is no {name}; there are: {', '.join(BUILDS)}")
+    return name, pathlib.Path(build or BUILDS[name]).resolve()
+
+
 def main():
     parser = argparse.ArgumentParser(prog="./dev release", description="Makes a release, in one folder.")
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
+    names = "amd64 or arm64, and where it was built; may be repeated (default: both)"
+    parser.add_argument("--arch", type=architecture, action="append", metavar="NAME[=BUILD]", help=names)
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / f"build/release-{version()}")
     parser.add_argument("--key", type=pathlib.Path, help="a private key in PEM, to sign the checksums with")
     given = parser.parse_args()
-    make(given.build.resolve(), given.out.resolve(), given.key)
+    builds = dict(given.arch or map(architecture, BUILDS))
+    make(dict(sorted(builds.items())), given.out.resolve(), given.key)
     for path in sorted(given.out.iterdir()):
         print(f"{path.stat().st_size:>12} {path}")
 

@@ -1,9 +1,8 @@
-"""The software bill of materials, SPDX 2.3 in JSON, from what dpkg knows of the machine that the release is made on."""
+"""The software bill of materials, SPDX 2.3 in JSON, from what dpkg knows of the root that the image is made of."""
 
 import datetime
 import hashlib
 import json
-import subprocess
 import urllib.parse
 
 # Libraries of headers: they are in the program, and no linker knows of them.
@@ -11,15 +10,11 @@ HEADERS = ("libboost1.81-dev", "libcli11-dev", "nlohmann-json3-dev")
 HOME = "https://github.com/lunkeeper/lunkeeper"
 
 
-def installed(package):
-    """(version, source package, its version, architecture) of an installed package."""
+def installed(package, root):
+    """(version, source package, its version, architecture) of a package that is installed there."""
     fields = ("Version", "source:Package", "source:Version", "Architecture")
     form = "\t".join("${" + field + "}" for field in fields)
-    told = subprocess.run(
-        ["dpkg-query", "--show", "--showformat", form + "\n", package],
-        check=True, capture_output=True, text=True,
-    ).stdout
-    return told.split("\n")[0].split("\t")
+    return root.dpkg("dpkg-query", "--show", "--showformat", form + "\n", package).split("\n")[0].split("\t")
 
 
 def identifier(package):
@@ -27,8 +22,8 @@ def identifier(package):
     return "SPDXRef-" + "".join(each if each.isalnum() or each in ".-" else "-" for each in package)
 
 
-def describe(package):
-    version, source, source_version, architecture = installed(package)
+def describe(package, root):
+    version, source, source_version, architecture = installed(package, root)
     place = f"{urllib.parse.quote(package)}@{urllib.parse.quote(version)}"
     return {
         "name": package,
@@ -66,12 +61,12 @@ def lunkeeper(version):
     }
 
 
-def document(version, epoch, linked, contained):
-    """`linked`: packages of the program's libraries; `contained`: of all files in the image."""
+def document(version, epoch, root, linked, contained):
+    """Of the image made of that root. `linked`: packages of the program's libraries; `contained`: of all its files."""
     kinds = {package: "CONTAINS" for package in contained}
     kinds |= {package: "DYNAMIC_LINK" for package in linked}
     kinds |= {package: "STATIC_LINK" for package in HEADERS}
-    packages = [lunkeeper(version), *(describe(package) for package in sorted(kinds))]
+    packages = [lunkeeper(version), *(describe(package, root) for package in sorted(kinds))]
     relations = [("SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-lunkeeper")]
     relations += [("SPDXRef-lunkeeper", kinds[package], identifier(package)) for package in sorted(kinds)]
     content = hashlib.sha256(json.dumps(packages).encode()).hexdigest()[:32]
@@ -81,8 +76,8 @@ def document(version, epoch, linked, contained):
             "spdxVersion": "SPDX-2.3",
             "dataLicense": "CC0-1.0",
             "SPDXID": "SPDXRef-DOCUMENT",
-            "name": f"lunkeeper-{version}",
-            "documentNamespace": f"{HOME}/spdx/lunkeeper-{version}-{content}",
+            "name": f"lunkeeper-{version}-{root.architecture}",
+            "documentNamespace": f"{HOME}/spdx/lunkeeper-{version}-{root.architecture}-{content}",
             "creationInfo": {
                 "created": made.strftime("%Y-%m-%dT%H:%M:%SZ"),
                 "creators": ["Organization: Lunkeeper's authors", f"Tool: lunkeeper-release-{version}"],

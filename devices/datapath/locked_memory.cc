@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -29,8 +30,6 @@
 namespace lunkeeper {
 namespace {
 
-constexpr uintptr_t kPage = 4096;
-
 bool OnIoPath(const char* name) {
   constexpr std::array kLibraries = {"libc.so", "libstdc++.so", "libgcc_s.so",
                                      "libm.so", "ld-linux",     "libcrypto.so"};
@@ -43,11 +42,12 @@ bool OnIoPath(const char* name) {
 
 int PrefaultObject(dl_phdr_info* object, size_t, void*) {
   if (!OnIoPath(object->dlpi_name)) return 0;
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));  // up to 64 KiB on arm64
   for (int i = 0; i < object->dlpi_phnum; ++i) {
     const ElfW(Phdr)& segment = object->dlpi_phdr[i];
     if (segment.p_type != PT_LOAD) continue;
-    const uintptr_t begin = (object->dlpi_addr + segment.p_vaddr) & ~(kPage - 1);
-    const uintptr_t end = (object->dlpi_addr + segment.p_vaddr + segment.p_memsz + kPage - 1) & ~(kPage - 1);
+    const uintptr_t begin = (object->dlpi_addr + segment.p_vaddr) & ~(page - 1);
+    const uintptr_t end = (object->dlpi_addr + segment.p_vaddr + segment.p_memsz + page - 1) & ~(page - 1);
     // Data pages are made our own now: the first write would copy them. Relocated read-only parts refuse, and
     // need nothing.
     if ((segment.p_flags & PF_W) != 0) {

@@ -1,30 +1,36 @@
-"""Container images without a registry: one layer of this machine's files, as `ctr images import` takes it."""
+"""Container images without a registry: one layer of Debian's files, as `ctr images import` takes it."""
 
 import hashlib
 import io
 import json
 import os
 import pathlib
-import re
 import subprocess
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
-from cluster import programs
+from cluster import programs, roots
 from harness import places
 
 # What `lunkeeper` runs, beside itself: of the packages that the Containerfile installs.
 LUNKEEPER_TOOLS = ["mke2fs", "e2fsck", "resize2fs", "mkfs.xfs", "xfs_growfs", "tgtd"]
 SHELL = ["sh", "cat", "sync", "sleep", "ls"]  # for people, and for `helm test`
-BUSYBOX = "/bin/busybox"
 
 
 class Image:
-    """Files are added one by one; a program brings the libraries it is linked with."""
+    """Files are added one by one; a program brings the libraries it is linked with, from the root."""
 
-    def __init__(self, name: str, *, entrypoint: Iterable[str] = (), command: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        entrypoint: Iterable[str] = (),
+        command: Iterable[str] = (),
+        root: roots.Root = roots.HOST,
+    ) -> None:
+        self.root = root
         self.name, self.entrypoint, self.command = name, list(entrypoint), list(command)
         self.files: dict[str, Path] = {}
         self.links: dict[str, str] = {}
@@ -36,18 +42,15 @@ class Image:
 
     def add_program(self, path: str, source: str | Path) -> Self:
         self.add(path, source)
-        linked = subprocess.run(["ldd", source], capture_output=True, text=True, timeout=20).stdout
-        for library in re.findall(r"(?:=> )?(/\S+) \(0x", linked):
-            self.add(library, library)
+        for place, library in self.root.libraries(Path(source)).items():
+            self.add(place, library)
         return self
 
     def add_busybox(self, applets: Iterable[str] = ()) -> Self:
         """All its applets, or some."""
-        self.add("/bin/busybox", BUSYBOX)
-        everything = subprocess.run(
-            [BUSYBOX, "--list"], capture_output=True, text=True, check=True
-        ).stdout.split()
-        for applet in applets or everything:
+        busybox = self.root.find("busybox")
+        self.add("/bin/busybox", busybox)
+        for applet in applets or subprocess.check_output([busybox, "--list"], text=True).split():
             if applet != "busybox":  # it lists itself
                 self.links[f"bin/{applet}"] = "busybox"
         return self
@@ -58,7 +61,7 @@ class Image:
         digest = hashlib.sha256(layer).hexdigest()
         config = json.dumps(
             {
-                "architecture": "amd64",
+                "architecture": self.root.architecture,
                 "os": "linux",
                 "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
                 "config": {
@@ -115,19 +118,13 @@ def _add_file(out: tarfile.TarFile, name: str, data: bytes, mode: int) -> None:
     out.addfile(info, io.BytesIO(data))
 
 
-def which(program: str) -> str:
-    for folder in ("/usr/sbin", "/usr/bin", "/sbin", "/bin"):
-        if (found := pathlib.Path(folder) / program).exists():
-            return str(found)
-    raise FileNotFoundError(f"{program}: not on this machine; ./dev cluster installs what the cluster needs")
-
-
-def lunkeeper(name: str, binary: Path) -> Image:
+def lunkeeper(name: str, binary: Path, root: roots.Root = roots.HOST) -> Image:
     """The image of the Containerfile."""
-    image = Image(name, entrypoint=["/usr/bin/lunkeeper"]).add_program("/usr/bin/lunkeeper", binary)
+    image = Image(name, entrypoint=["/usr/bin/lunkeeper"], root=root)
+    image.add_program("/usr/bin/lunkeeper", binary)
     for tool in LUNKEEPER_TOOLS:
-        image.add_program(f"/usr/sbin/{tool}", which(tool))
-    image.add("/etc/mke2fs.conf", "/etc/mke2fs.conf")
+        image.add_program(f"/usr/sbin/{tool}", root.find(tool))
+    image.add("/etc/mke2fs.conf", root.folder / "etc/mke2fs.conf")
     image.links["var/run"] = "/run"
     return image.add_busybox(SHELL)
 

@@ -7,8 +7,10 @@ import subprocess
 
 import pytest
 
-from cluster import images
-from harness.places import BUILD, ROOT
+from cluster import images, roots
+from harness.places import BUILD, LUNKEEPER, ROOT
+
+DEBIAN = roots.root_for(LUNKEEPER)
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +22,7 @@ def package(folder):
         timeout=120,
     )
     assert made.returncode == 0, made.stdout + made.stderr
-    (found,) = folder.glob("lunkeeper_*_amd64.deb")
+    (found,) = folder.glob(f"lunkeeper_*_{DEBIAN.architecture}.deb")
     return found
 
 
@@ -58,7 +60,11 @@ def test_it_brings_what_the_program_is_linked_with_and_what_it_runs(package):
 def test_the_program_runs_and_knows_every_option_of_its_unit(unpacked):
     program = unpacked / "usr/bin/lunkeeper"
     known = subprocess.run(
-        [program, "array", "--help"], capture_output=True, text=True, check=True, timeout=20
+        [*DEBIAN.emulator, program, "array", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     ).stdout
     example = (unpacked / "usr/share/doc/lunkeeper/examples/array.env").read_text()
     unit = (unpacked / "usr/lib/systemd/system/lunkeeper-array@.service").read_text()
@@ -90,7 +96,8 @@ def test_it_is_installed_and_removed(package, folder):
     """Into a root of its own. Its scripts work without systemd, and only its own files come and go."""
     root = folder / "installed"
     (root / "var/lib/dpkg").mkdir(parents=True)
-    dpkg = ["dpkg", f"--root={root}", "--force-depends", "--force-script-chrootless", "--log=/dev/null"]
+    forced = ["--force-depends", "--force-script-chrootless", "--force-architecture"]
+    dpkg = ["dpkg", f"--root={root}", *forced, "--log=/dev/null"]
     for verb in (["--install", package], ["--purge", "lunkeeper"]):
         done = subprocess.run([*dpkg, *verb], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -112,6 +119,6 @@ def test_the_container_image_has_what_the_package_asks_for(package):
     }
     assert needed - BASE <= installed
     for tool in images.LUNKEEPER_TOOLS:
-        listed = subprocess.run(["dpkg", "-S", f"*/sbin/{tool}"], capture_output=True, text=True).stdout
+        listed = DEBIAN.dpkg("dpkg", "--search", f"*/sbin/{tool}")
         owners = {line.partition(":")[0] for line in listed.split("\n")}
         assert owners & installed, f"{tool} is of {owners}"

@@ -1,5 +1,6 @@
 """What ./dev release makes, of the built program."""
 
+import contextlib
 import gzip
 import io
 import json
@@ -9,18 +10,28 @@ import subprocess
 import sys
 import tarfile
 
+import grpc
 import pytest
 
-from harness.places import BUILD, ROOT
+from cluster import roots
+from harness import csi
+from harness.cleanup import wait_until
+from harness.places import BUILD, LUNKEEPER, ROOT
+from harness.processes import Daemon, free_port
+from harness.rig import free_control_port
 
+DEBIAN = roots.root_for(LUNKEEPER)
+EMULATE = ROOT / "packaging/arm64/emulate.py"
 VERSION = re.search(r"project\(lunkeeper VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())[1]
-IMAGE = f"lunkeeper-{VERSION}-amd64.image.tar"
-DEB = f"lunkeeper_{VERSION}_amd64.deb"
+IMAGE = f"lunkeeper-{VERSION}-{DEBIAN.architecture}.image.tar"
+DEB = f"lunkeeper_{VERSION}_{DEBIAN.architecture}.deb"
+BILL = f"lunkeeper-{VERSION}-{DEBIAN.architecture}.spdx.json"
 
 
 def run_release(out, *options):
+    built = f"--arch={DEBIAN.architecture}={BUILD}"
     return subprocess.run(
-        [sys.executable, ROOT / "packaging/release.py", f"--build={BUILD}", f"--out={out}", *options],
+        [sys.executable, ROOT / "packaging/release.py", built, f"--out={out}", *options],
         capture_output=True,
         text=True,
         timeout=200,
@@ -52,7 +63,7 @@ def test_it_has_everything(release):
         IMAGE,
         DEB,
         "kubectl-lunkeeper",
-        f"lunkeeper-{VERSION}.spdx.json",
+        BILL,
         "RELEASE_NOTES.md",
         "SHA256SUMS",
         "SHA256SUMS.sig",
@@ -105,17 +116,72 @@ def layer(release, folder):
     """The image's only layer, unpacked."""
     with tarfile.open(release / IMAGE) as image:
         (manifest,) = json.load(image.extractfile("manifest.json"))
+        config = json.load(image.extractfile(manifest["Config"]))
+        assert config["architecture"] == DEBIAN.architecture
         assert manifest["RepoTags"] == [f"ghcr.io/lunkeeper/lunkeeper:{VERSION}"]
         with tarfile.open(fileobj=image.extractfile(manifest["Layers"][0])) as files:
             files.extractall(folder / "layer")
     return folder / "layer"
 
 
-def test_the_program_in_the_image_runs_with_nothing_else_there(layer):
+# Programs for another processor are run by an emulator, and so is what they start.
+IN_LAYER = [] if DEBIAN == roots.HOST else [sys.executable, EMULATE, DEBIAN.folder]
+
+
+def test_the_programs_in_the_image_run_with_nothing_else_there(layer):
     for command in (["/usr/bin/lunkeeper", "version"], ["/usr/sbin/mke2fs", "-V"], ["/usr/sbin/tgtd", "-V"]):
-        told = subprocess.run(["chroot", layer, *command], capture_output=True, text=True, timeout=20)
+        told = subprocess.run(
+            [*IN_LAYER, "chroot", layer, *command], capture_output=True, text=True, timeout=60
+        )
         assert told.returncode == 0, f"{command}: {told.stderr}"
         assert command[1] != "version" or told.stdout.strip() == VERSION
+
+
+# The kernel ends all processes in it with the first, and this one with the test.
+START = """
+mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot "$0" /usr/bin/lunkeeper "$@"
+"""
+ALONE = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", START]
+
+
+@pytest.fixture
+def controller(layer):
+    """One with an array of its own, so with the image's tgtd. Emulated, it takes a while to start."""
+    for folder in ("proc", "dev", "var/lib/pool"):
+        (layer / folder).mkdir(exist_ok=True)
+    options = ["--mode=controller", "--endpoint=unix:///run/csi.sock", "--state-dir=/var/lib/state"]
+    array = ["--cluster=c", "--array-name=image", "--pool=/var/lib/pool", f"--portal=127.0.0.1:{free_port()}"]
+    server = Daemon(
+        "controller",
+        [*IN_LAYER, *ALONE, layer, "serve", *options, *array, f"--tgt-control-port={free_control_port()}"],
+        log=layer.parent / "controller.log",
+        dies_with_us=True,
+    )
+    server.start()
+    yield server
+    server.kill()
+
+
+def test_the_image_starts_and_serves(layer, controller):
+    with contextlib.closing(csi.Client(layer / "run/csi.sock")) as client:
+
+        def ready():
+            assert controller.running(), controller.tail()
+            with contextlib.suppress(grpc.RpcError):
+                return client.Probe(seconds=5).ready.value
+
+        try:
+            wait_until(ready, 120, "the controller in the image is ready")
+        except TimeoutError as error:
+            raise AssertionError(controller.tail()) from error
+        assert client.GetPluginInfo().vendor_version == VERSION
+        volume = client.CreateVolume(
+            name="v",
+            capacity_range={"required_bytes": 64 << 20},
+            volume_capabilities=[{"mount": {}, "access_mode": {"mode": "SINGLE_NODE_WRITER"}}],
+        ).volume
+        assert [each.volume.volume_id for each in client.ListVolumes().entries] == [volume.volume_id]
+        client.DeleteVolume(volume_id=volume.volume_id)
 
 
 def test_the_image_brings_the_licences_of_what_is_in_it(layer):
@@ -138,7 +204,7 @@ def test_the_chart_has_the_files_of_the_repository_and_no_other(release):
 
 
 def test_the_bill_of_materials_is_whole(release, layer):
-    bill = json.loads((release / f"lunkeeper-{VERSION}.spdx.json").read_text())
+    bill = json.loads((release / BILL).read_text())
     assert bill["spdxVersion"] == "SPDX-2.3" and bill["dataLicense"] == "CC0-1.0"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", bill["creationInfo"]["created"])
     packages = {package["name"]: package for package in bill["packages"]}
@@ -154,16 +220,15 @@ def test_the_bill_of_materials_is_whole(release, layer):
     # Each package whose licence is in the image is in the bill, and with the version that is installed.
     brought = {path.parent.name for path in layer.glob("usr/share/doc/*/copyright")}
     assert brought <= packages.keys()
-    told = subprocess.run(
-        ["dpkg-query", "--show", "--showformat=${Version}", "tgt"], capture_output=True, text=True
-    ).stdout
+    told = DEBIAN.dpkg("dpkg-query", "--show", "--showformat=${Version}", "tgt")
     assert packages["tgt"]["versionInfo"] == told
+    assert f"?arch={DEBIAN.architecture}&" in packages["tgt"]["externalRefs"][0]["referenceLocator"]
 
 
 def test_the_notes_name_each_file_and_have_the_changes(release):
     notes = (release / "RELEASE_NOTES.md").read_text()
     for name in (f"lunkeeper-{VERSION}.tgz", IMAGE, DEB, "SHA256SUMS.sig"):
         assert f"`{name}`" in notes
-    assert "### " in notes.partition("## Changes")[2] and "amd64 only" in notes
+    assert "### " in notes.partition("## Changes")[2] and f"For {DEBIAN.architecture}, " in notes
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True).stdout
     assert commit.strip() in notes
