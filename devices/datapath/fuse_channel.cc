@@ -37,6 +37,9 @@ namespace {
 constexpr size_t kCopiedAtMost = size_t{64} << 10;
 // Requests of one volume before the next one has its turn.
 constexpr int kBatch = 64;
+// FOPEN_PARALLEL_DIRECT_WRITES, which the headers of Debian's cross compiler lack. Kernels before 6.2 ignore
+// it.
+constexpr uint32_t kParallelDirectWrites = 1U << 6;
 
 }  // namespace
 
@@ -158,7 +161,7 @@ void FuseChannel::DispatchRequest(const fuse::Request& request) {
     case FuseAction::kOpen: {
       // No page cache for this file: the loop device above it has one, and two would disagree.
       const fuse_open_out out = {
-          .fh = 0, .open_flags = FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES, .padding = 0};
+          .fh = 0, .open_flags = FOPEN_DIRECT_IO | kParallelDirectWrites, .padding = 0};
       return SendAnswer(request.unique, 0, &out, sizeof(out));
     }
     case FuseAction::kFileSystem: {
