@@ -1,7 +1,9 @@
 #include "devices/array/tgt/testing/array_fixture.h"
 
 #include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,8 +20,21 @@
 
 namespace lunkeeper::testing {
 
+namespace {
+
+// A mount namespace that somebody makes has a copy of each mount. The file system then goes on there when we
+// unmount it, and another mount of it here is no new one.
+void HideMounts() {
+  static const bool hidden =
+      ::unshare(CLONE_NEWNS) == 0 && ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+  if (!hidden) throw std::runtime_error("cannot make a mount namespace");
+}
+
+}  // namespace
+
 LoopMount::LoopMount(const std::string& directory, const std::string& size, const std::string& mkfs)
     : path_(directory + "/mounted"), image_(directory + "/image") {
+  HideMounts();
   Run(absl::StrCat("truncate -s ", size, " ", image_, " && ", mkfs, " ", image_, " && mkdir ", path_,
                    " && mount -o loop ", image_, " ", path_));
 }

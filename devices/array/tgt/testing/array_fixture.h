@@ -14,7 +14,7 @@
 namespace lunkeeper::testing {
 
 // A file system on a loop-mounted file in `directory`, mounted at `directory`/mounted; an XFS with reflinks
-// unless `mkfs` says something else.
+// unless `mkfs` says something else. For this process and its children alone.
 class LoopMount {
  public:
   LoopMount(const std::string& directory, const std::string& size,
