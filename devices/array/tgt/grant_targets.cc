@@ -202,6 +202,10 @@ void GrantTargets::TryOpenHeld(const Restoration& restoration, const Backing& ba
   const GrantRow& grant = restoration.grant;
   const auto pass = gates_.Enter(grant.volume, absl::InfinitePast());
   if (!pass.has_value()) return;
+  // Of one that was released while the store was asked, nobody would delete a target that is held again.
+  if (!IsWanted(grant).value_or(false)) return;
+  // A call may have opened it before it was held, outside the gate.
+  if (!restoration.is_open) table_.ForgetOpen(grant);
   absl::Status opened = backing.status();
   if (opened.ok()) opened = restoration.is_open ? table_.ResumeTarget(grant) : OpenTarget(grant, *backing);
   if (opened.ok()) {

@@ -2,12 +2,15 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <functional>
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -55,6 +58,11 @@ class OneIsSilent final : public ImageStore {
   explicit OneIsSilent(std::string directory) : directory_(std::move(directory)) {}
   ~OneIsSilent() override { LetAnswer(); }
   void Silence(const VolumeId& id) { silent_ = VolumePath(id); }
+  // Its answer is an error, after this.
+  void Damage(const VolumeId& id, std::function<void()> before) {
+    before_ = std::move(before);
+    damaged_ = VolumePath(id);
+  }
   void LetAnswer() {
     if (!answers_.HasBeenNotified()) answers_.Notify();
   }
@@ -62,7 +70,9 @@ class OneIsSilent final : public ImageStore {
   std::string VolumePath(const VolumeId& id) const override { return directory_ + "/volumes/" + id.value(); }
   absl::StatusOr<LunBacking> BackingOf(const std::string& path) const override {
     if (path == silent_) answers_.WaitForNotification();
-    return LunBacking{.path = path};
+    if (path != damaged_) return LunBacking{.path = path};
+    before_();
+    return kNot;
   }
   absl::Status RegisterOpened(const std::string& path) const override { return BackingOf(path).status(); }
 
@@ -106,7 +116,8 @@ class OneIsSilent final : public ImageStore {
  private:
   inline static const absl::Status kNot = absl::UnimplementedError("not of this store");
   const std::string directory_;
-  std::string silent_;
+  std::string silent_, damaged_;
+  std::function<void()> before_;
   mutable absl::Notification answers_;
 };
 
@@ -140,6 +151,14 @@ struct WithOneSilent : ArrayFixture {
         client, [this](bool taken_over) { return targets->RestoreTargets({}, taken_over); },
         [this] { targets->RetryHeld(); });
     REQUIRE(daemon->StartServing() == absl::OkStatus());
+  }
+  GrantRow RowOf(const Grant& grant) {
+    return catalogue->grants().FindGeneration(grant.generation).value().value();
+  }
+  bool HasTarget(const Grant& grant) {
+    const auto there = client.ListTargets();
+    REQUIRE(there.ok());
+    return std::ranges::count(*there, grant.connection.target.value(), &TgtTarget::name) > 0;
   }
   bool Writes(const Grant& grant) {
     const auto initiator = PlainInitiator::Login(grant.connection);
@@ -194,6 +213,40 @@ TEST_CASE_METHOD(WithOneSilent, "a grant that is released while its image does n
   Serve();
   CHECK(absl::IsPermissionDenied(PlainInitiator::Login(grants[1].connection).status()));
   CHECK(Writes(grants[0]));
+}
+
+// A call that began before tgtd died.
+TEST_CASE_METHOD(WithOneSilent,
+                 "a target that a call opens while its image is waited for does not stay shut") {
+  EndTgtd();
+  std::jthread serving([this] { Serve(); });
+  CHECK(Eventually([&] { return client.ListTargets().ok() && HasTarget(grants[0]); }));
+  const LunBacking backing = {.path = store.VolumePath(grants[1].volume)};
+  CHECK(targets->OpenTarget(RowOf(grants[1]), backing) == absl::OkStatus());
+  serving.join();
+  store.LetAnswer();
+  CHECK(Eventually([&] { return Writes(grants[1]); }));
+}
+
+TEST_CASE_METHOD(WithOneSilent,
+                 "a grant that is released while its damaged image is tried leaves no target") {
+  const Grant& grant = grants[2];
+  EndTgtd();
+  std::atomic<bool> held = false;
+  absl::Notification released;
+  store.Damage(grant.volume, [&] {
+    if (!held || released.HasBeenNotified()) return;
+    GrantRow row = RowOf(grant);
+    CHECK(catalogue->grants().SetReleasing(row.generation) == absl::OkStatus());
+    CHECK(targets->FinishReleasing({row}, absl::Now() + absl::Seconds(10)) == absl::OkStatus());
+    released.Notify();
+  });
+  Serve();
+  CHECK(HasTarget(grant));
+  held = true;
+  released.WaitForNotification();
+  daemon.reset();  // once the attempt is over
+  CHECK_FALSE(HasTarget(grant));
 }
 
 }  // namespace
