@@ -13,10 +13,11 @@ using Catch::Contains;
 const ClusterId kOld("old"), kNew("new");
 
 struct TwoClusters {
-  VolumeId Add(const ClusterId& cluster, const std::string& name, bool copying = false) {
+  VolumeId Add(const ClusterId& cluster, const std::string& name, const VolumeId& copied = VolumeId()) {
     VolumeRow row;
     row.cluster = cluster;
-    row.copying = copying;
+    row.copying = !copied.empty();
+    row.volume.spec.source_volume = copied;
     row.volume.id = VolumeId("a1-v" + cluster.value() + name);
     row.volume.spec.name = name;
     row.volume.spec.size_bytes = 10;
@@ -84,7 +85,7 @@ TEST_CASE_METHOD(TwoClusters, "all of it or nothing: what forbids one volume for
     CHECK_THAT(std::string(refused.message()), Contains("both have w."));
   }
   SECTION("a volume is being copied") {
-    Add(kOld, "copy", /*copying=*/true);
+    Add(kOld, "copy", /*copied=*/volume);
     refused = Reassign();
     CHECK(absl::IsAborted(refused));
   }
@@ -105,6 +106,29 @@ TEST_CASE_METHOD(TwoClusters, "a grant that the old cluster asks for afterwards 
   const GrantRequest request{volume, NodeId("n.1"), Access::kExclusive, GrantOwner::kNode};
   CHECK(absl::IsNotFound(catalogue->grants().AddGrant(kOld, request, {"secret"}).status()));
   CHECK(catalogue->grants().AddGrant(kNew, request, {"secret"}).ok());
+}
+
+// A start begins such a copy again, and would find no source for it: the array would not open any more.
+TEST_CASE_METHOD(TwoClusters, "no volume of the old cluster begins as a copy of what was given away") {
+  const VolumeId volume = Add(kOld, "v");
+  REQUIRE(catalogue->volumes().InsertSnapshot({kOld, Taken(volume, "s")}).ok());
+  REQUIRE(Reassign().ok());
+  VolumeRow late;
+  late.copying = true;
+  late.volume.id = VolumeId("a1-vlate");
+  late.volume.spec.name = "late";
+  SECTION("of a snapshot") { late.volume.spec.source_snapshot = SnapshotId("a1-ss"); }
+  SECTION("of a volume") { late.volume.spec.source_volume = volume; }
+  SECTION("of a snapshot that is gone") {
+    late.volume.spec.source_snapshot = SnapshotId("a1-ss");
+    REQUIRE(catalogue->volumes().DeleteSnapshot(SnapshotId("a1-ss")).ok());
+  }
+  late.cluster = kOld;
+  CHECK(absl::IsNotFound(catalogue->volumes().InsertVolume(late)));
+  CHECK(absl::IsNotFound(catalogue->volumes().FindVolume(kOld, late.volume.id).status()));
+  late.cluster = kNew;
+  const bool is_there = catalogue->volumes().ListAllSnapshots()->size() == 1;
+  CHECK(catalogue->volumes().InsertVolume(late).ok() == is_there);
 }
 
 }  // namespace lunkeeper

@@ -1,12 +1,14 @@
 // The order: what can be refused is refused; grants are ended; every object of the old cluster is locked,
-// since a call that found it there (a deletion, a growth) may still be about to change it by its id alone;
-// then one change of the catalogue does it.
+// since a call that found it there (a deletion, a growth) may still be about to change it by its id alone,
+// and its name, since one that makes it looks for it by its cluster before it ends; then one change of the
+// catalogue does it.
 //
 // What may go on meanwhile, and why it does no harm:
 //   a grant is asked for      AddGrant and the change exclude each other (cluster_catalogue.cc)
 //   a volume is deleted       it has its lock, so this is ABORTED; or it comes later and finds nothing
-//   a volume is made          the change sees one more, so this is ABORTED; or it is made later, for the old
-//                             cluster, which keeps it
+//   a volume is made          its name has its lock, or the change sees one more, so this is ABORTED; or it
+//                             is made later, for the old cluster, which keeps it; but not as a copy of what
+//                             has gone (InsertVolume)
 //   this process is killed    before the change nothing is done but fences, after it all
 // Heartbeat LUNs stay the old cluster's: its nodes have them until nobody writes to them for a week.
 #include "devices/array/tgt/reassignment.h"
@@ -62,13 +64,17 @@ absl::Status FenceAll(const TgtParts& parts, const Reassignment& asked, const st
 // Nobody waits for a lock here, so two of these calls at once are refused rather than stuck.
 absl::StatusOr<std::vector<KeyedLock::Guard>> LockAll(const TgtParts& parts, const ClusterId& cluster) {
   std::set<std::string> names;
+  const auto add = [&](const char* kind, const std::string& id, const std::string& name) {
+    names.insert(absl::StrCat(kind, " ", id));
+    names.insert(absl::StrCat(kind, " ", cluster.value(), "/", name));
+  };
   ASSIGN_OR_RETURN(const auto volumes, parts.catalogue.volumes().ListAllVolumes());
   for (const VolumeRow& row : volumes)
-    if (row.cluster == cluster) names.insert(absl::StrCat("volume ", row.volume.id.value()));
+    if (row.cluster == cluster) add("volume", row.volume.id.value(), row.volume.spec.name);
   ASSIGN_OR_RETURN(const auto snapshots, parts.catalogue.volumes().ListAllSnapshots());
   for (const SnapshotRow& row : snapshots) {
     if (row.cluster != cluster) continue;
-    names.insert(absl::StrCat("snapshot ", row.snapshot.id.value()));
+    add("snapshot", row.snapshot.id.value(), row.snapshot.name);
     const std::string& group = row.snapshot.group.value();
     if (!group.empty()) names.insert(absl::StrCat("snapshot group ", group));
   }

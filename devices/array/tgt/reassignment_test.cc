@@ -1,10 +1,12 @@
 // A cluster's volumes are given to another one, at an array with a real tgtd.
 
 #include <catch2/catch.hpp>
+#include <future>
 #include <string>
 
 #include "base/units.h"
 #include "devices/array/tgt/testing/array_fixture.h"
+#include "devices/array/tgt/testing/held_at.h"
 
 namespace lunkeeper::testing {
 namespace {
@@ -21,6 +23,11 @@ struct ReassignFixture : ClusterFixture {
   }
   std::unique_ptr<Array> other = Cluster(kNew.value());
 };
+
+struct HeldCreation {
+  const HeldAt held{"array.create.stored"};
+};
+struct WhileCreating : HeldCreation, ReassignFixture {};
 
 }  // namespace
 
@@ -97,6 +104,21 @@ TEST_CASE_METHOD(ReassignFixture, "two clusters have to be named, and the first 
   CHECK(absl::IsInvalidArgument(status("c1", "c1")));
   CHECK(absl::IsInvalidArgument(status("c1", "")));
   CHECK_THAT(std::string(status("c3", "c1").message()), Contains("has something of no cluster"));
+}
+
+// The call gives the file its name, and finds the volume by its cluster before it does.
+TEST_CASE_METHOD(WhileCreating, "a volume goes to the other cluster only once its creation has ended") {
+  held.Arm();
+  auto made = std::async(std::launch::async, [&] { return array->volumes().CreateVolume(Spec("v", 16)); });
+  CHECK(Eventually([&] { return held.IsReached(); }));
+  const absl::Status during = Reassign().status();
+  held.LetGo();
+  CHECK(made.get().status() == absl::OkStatus());
+  CHECK(absl::IsAborted(during));
+  REQUIRE(Reassign().status() == absl::OkStatus());
+  const VolumeId volume = other->volumes().ListVolumes("", 0)->items.at(0).id;
+  CHECK(other->grants().AcquireGrant({.volume = volume, .node = kA}, absl::ZeroDuration()).status() ==
+        absl::OkStatus());
 }
 
 }  // namespace lunkeeper::testing

@@ -96,6 +96,22 @@ absl::Status RefuseIfGranted(SqlDatabase& database, const VolumeId& id) {
                    "; unpublish and unstage it there first, or fence the node"));
 }
 
+// Of a copy: it was found before the change, and may be deleted or another cluster's since. The next start
+// would look for it in vain, and fail.
+absl::Status RefuseIfSourceGone(SqlDatabase& database, const VolumeRow& row) {
+  const VolumeSpec& spec = row.volume.spec;
+  bool found = false;
+  const auto look = [&](const char* sql, const std::string& source) {
+    return database.Query(sql, {source, row.cluster.value()}, [&](const SqlRow&) { found = true; });
+  };
+  RETURN_IF_ERROR(
+      spec.source_snapshot.empty()
+          ? look("SELECT 1 FROM volumes WHERE id = ?1 AND cluster = ?2", spec.source_volume.value())
+          : look("SELECT 1 FROM snapshots WHERE id = ?1 AND cluster = ?2", spec.source_snapshot.value()));
+  if (found) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("volume ", spec.name, ": its source is gone"));
+}
+
 // A copy that a crash interrupts begins again from its source.
 absl::Status RefuseIfCopiedFrom(SqlDatabase& database, const std::string& snapshot) {
   bool copied = false;
@@ -129,7 +145,10 @@ absl::StatusOr<std::vector<SnapshotRow>> VolumeCatalogue::ReadSnapshots(const ch
 absl::Status VolumeCatalogue::InsertVolume(const VolumeRow& row) {
   const VolumeSpec& spec = row.volume.spec;
   return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
-    if (row.copying) RETURN_IF_ERROR(RefuseIfGranted(database, spec.source_volume));
+    if (row.copying) {
+      RETURN_IF_ERROR(RefuseIfSourceGone(database, row));
+      RETURN_IF_ERROR(RefuseIfGranted(database, spec.source_volume));
+    }
     return database
         .Change("INSERT INTO volumes(" VOLUME_COLUMNS
                 ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19)",

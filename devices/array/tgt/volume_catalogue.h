@@ -35,6 +35,7 @@ class VolumeCatalogue {
 
   // ALREADY_EXISTS: the cluster has a volume of this name.
   // FAILED_PRECONDITION: it is copying from a volume that is granted.
+  // NOT_FOUND: it is copying from what the cluster does not have any more.
   absl::Status InsertVolume(const VolumeRow& row);
   absl::StatusOr<VolumeRow> FindVolume(const ClusterId& cluster, const VolumeId& id);
   absl::StatusOr<std::optional<VolumeRow>> FindVolumeNamed(const ClusterId& cluster, const std::string& name);
