@@ -171,8 +171,9 @@ std::string DescribeNothing(const Import& import) {
     return "the arrays have nothing of this cluster; `lunkeeper reassign`, at an array, gives this one what "
            "a "
            "cluster of another name had there";
+  const bool are_known = has_snapshots && import.no_snapshots.empty();
   return absl::StrCat("every volume has its PersistentVolume",
-                      has_snapshots ? ", and every snapshot its VolumeSnapshotContent" : "");
+                      are_known ? ", and every snapshot its VolumeSnapshotContent" : "");
 }
 
 void PrintTables(const Import& import, const std::vector<LostVolume>& lost,

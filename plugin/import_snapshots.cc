@@ -150,6 +150,11 @@ Json MakeVolumeSnapshot(const LostSnapshot& lost, const std::string& names,
 
 // OK, or why Kubernetes would not bind the two: it would say so in an event of the VolumeSnapshot alone.
 absl::Status CheckUnclaimed(const LostSnapshot& lost, const SnapshotFacts& facts, const std::string& names) {
+  const Json* own = FindContent(facts, lost.status.id());
+  if (own != nullptr && ReferenceOf(*own) != names)
+    return absl::FailedPreconditionError(absl::StrCat(
+        "VolumeSnapshotContent ", lost.content, " is reserved for VolumeSnapshot ", ReferenceOf(*own),
+        " already: give it to that, or delete it to give snapshot ", lost.status.id(), " to ", names));
   const Json* there = FindVolumeSnapshot(facts, names);
   if (there != nullptr && !IsWaiting(*there, lost.content))
     return absl::FailedPreconditionError(
@@ -179,9 +184,9 @@ absl::StatusOr<std::vector<Json>> MakeManifestsOf(const LostSnapshot& lost, cons
         absl::StrCat("--snapshot ", lost.status.id(), "=", names, ": want SNAPSHOT=NAMESPACE/NAME"));
   RETURN_IF_ERROR(CheckUnclaimed(lost, facts, names));
   if (!taken.insert(names).second)
-    return absl::FailedPreconditionError(
-        absl::StrCat("VolumeSnapshot ", names, " is for two snapshots, of ", lost.status.id(),
-                     " and another one: say which gets it, with --snapshot"));
+    return absl::InvalidArgumentError(absl::StrCat("VolumeSnapshot ", names, " is for two snapshots, of ",
+                                                   lost.status.id(),
+                                                   " and another one: say which gets it, with --snapshot"));
   const Json* there = FindVolumeSnapshot(facts, names);
   std::vector<Json> manifests;
   if (!lost.has_content) manifests.push_back(MakeContent(lost, names, snapshot_class, there));
@@ -219,7 +224,8 @@ std::vector<LostSnapshot> FindLostSnapshots(const SnapshotFacts& facts, const Sn
       if (!IsHalfDone(*content, facts)) continue;
       each.content = ObjectName(*content);
       each.has_content = true;
-      each.possible = {ReferenceOf(*content)};
+      const auto wish = wishes.names.find(snapshot.id());
+      each.possible = {wish == wishes.names.end() ? ReferenceOf(*content) : wish->second};
     } else if (IsBeingMade(snapshot, facts)) {
       continue;
     } else {

@@ -51,7 +51,8 @@ std::vector<LostSnapshot> FindLostSnapshots(const SnapshotFacts& facts, const Sn
                                             const std::set<std::string>& asked);
 
 // Adds a VolumeSnapshotContent for each of `lost`, and its VolumeSnapshot where that is known and not there,
-// or why not. INVALID_ARGUMENT: a VolumeSnapshot is not written NAMESPACE/NAME, or there is no such class.
+// or why not. INVALID_ARGUMENT: a VolumeSnapshot is not written NAMESPACE/NAME, or is for two of them, or
+// there is no such class.
 absl::Status PlanSnapshots(const std::vector<LostSnapshot>& lost, const SnapshotFacts& facts,
                            const SnapshotWishes& wishes, ImportPlan& plan);
 

@@ -168,6 +168,15 @@ TEST_CASE_METHOD(SnapshotCluster, "names that others have are left to them") {
     const SnapshotId second = Take("second");
     CHECK_THAT(Print({"--snapshot", Wish("db/x"), "--snapshot", second.value() + "=db/x"}).errors,
                Contains("VolumeSnapshot db/x is for two snapshots"));
+    const auto rest =
+        Print({"--skip-unclear", "--snapshot", Wish("db/x"), "--snapshot", second.value() + "=db/x"});
+    CHECK((rest.exit_code == 1 && rest.out.empty()));  // neither of the two gets it by chance
+  }
+  SECTION("of what the snapshot's own content is reserved for") {
+    PutContent(kContentName, Items()[0]["spec"]);
+    CHECK_THAT(Print({"--snapshot", Wish("db/monday")}).errors,
+               Contains(std::string(kContentName) + " is reserved for VolumeSnapshot db/" + kSnapshotName));
+    CHECK(Items({"--snapshot", Wish(std::string("db/") + kSnapshotName)}).size() == 1);
   }
 }
 
@@ -204,6 +213,8 @@ TEST_CASE_METHOD(SnapshotCluster, "a cluster without the kinds of snapshots gets
   CHECK(told.exit_code == 0);
   CHECK_THAT(told.errors, Contains("the arrays have 1 snapshots, and none is imported"));
   CHECK(Json::parse(told.out)["items"].size() == 1);
+  Apply(Json::parse(told.out)["items"]);
+  CHECK(shell.RunFully({"import"}).out == "every volume has its PersistentVolume\n");
 }
 
 }  // namespace lunkeeper
