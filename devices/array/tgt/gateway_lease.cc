@@ -189,8 +189,10 @@ GatewayLease::GatewayLease(const CephPool& pool, const GatewayLeaseOptions& opti
       confirmations_(options_.takeover_after, [this] { Confirm(); }),
       looks_(options_.takeover_after / (2 * kRenewalsInTime), [this] { LookForOther(); }) {}
 
-GatewayLease::~GatewayLease() {
-  if (!unserved_) return;
+GatewayLease::~GatewayLease() { ReleaseIfUnserved(); }
+
+void GatewayLease::ReleaseIfUnserved() {
+  if (!unserved_.exchange(false)) return;
   const absl::Status released = ReleaseArray();
   LogWarn("array", "this gateway cannot serve the array, and gives it away",
           {{"array", options_.array}, {"released", released.ToString()}});

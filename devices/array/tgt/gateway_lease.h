@@ -86,6 +86,8 @@ class GatewayLease {
   // an array and then cannot serve it: a supervisor starts it again and again, and each start would renew the
   // record before others may take it. Nothing changes where this host's tgtds go on.
   void ReleaseUnlessServed() { unserved_ = !tgtds_go_on_; }
+  // At once what the destructor would do. For an owner whose own destructor may wait for Ceph.
+  void ReleaseIfUnserved() ABSL_LOCKS_EXCLUDED(mu_);
   void NoteServed() { unserved_ = false; }
 
   // UNAVAILABLE: the record has not been renewed for so long that another gateway may soon take the array.

@@ -87,6 +87,10 @@ class TgtArrayImpl final : public TgtArray {
 
   // Opens what there is, and serves unless the pool was restored from an older copy.
   absl::Status OpenPool();
+  // After an error of that. Here, since the destructor waits for images that do not answer.
+  void LeaveToOthers() const {
+    if (store_.lease != nullptr) store_.lease->ReleaseIfUnserved();
+  }
 
   std::unique_ptr<Array> ForCluster(const ClusterId& cluster) override {
     return std::make_unique<ClusterView>(*parts_, cluster);
@@ -160,6 +164,8 @@ absl::Status TgtArrayImpl::OpenPool() {
   RETURN_IF_ERROR(MakeParts());
   if (is_backup_ || sequence() < seen_->at_open()) {
     LogError("array", std::string(CheckServing().message()));
+    // Given away, it would be served without that word: another host's agent remembers less.
+    if (store_.lease != nullptr) store_.lease->NoteServed();
     return absl::OkStatus();
   }
   return BeginServing();
@@ -330,10 +336,11 @@ absl::Status TgtArrayImpl::BeginServing() {
   RETURN_IF_ERROR(copies_->ResumeCopies());
   RETURN_IF_ERROR(heartbeat_luns_->LoadRows());
   RETURN_IF_ERROR(servers_->StartServing());
+  // Nodes have their volumes: what fails from here on is no reason to take these away from them.
+  if (store_.lease != nullptr) store_.lease->NoteServed();
   if (!are_files) RETURN_IF_ERROR(TidyImages());
   heartbeat_luns_->StartLooking();
   serving_ = true;
-  if (store_.lease != nullptr) store_.lease->NoteServed();
   parts_->RememberSequence();
   return absl::OkStatus();
 }
@@ -370,8 +377,10 @@ absl::Status TgtArrayImpl::TidyImages() {
 
 absl::StatusOr<std::unique_ptr<TgtArray>> OpenTgtArray(const TgtArrayOptions& options) {
   auto array = std::make_unique<TgtArrayImpl>(options);
-  RETURN_IF_ERROR(array->OpenPool());
-  return array;
+  const absl::Status opened = array->OpenPool();
+  if (opened.ok()) return array;
+  array->LeaveToOthers();
+  return opened;
 }
 
 }  // namespace lunkeeper

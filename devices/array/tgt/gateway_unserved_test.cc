@@ -1,0 +1,97 @@
+// Part of rbd_array_test: needs a Ceph. What a gateway that took an array does with it when it does not
+// serve.
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/time/clock.h"
+#include "devices/array/tgt/gateway_record.h"
+#include "devices/array/tgt/testing/on_ceph.h"
+#include "devices/array/tgt/testing/replaced_call.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+// But for the look whether the pool answers.
+decltype(CephLibrary::rbd_list2) list_for_real;
+int FailToList(CephLibrary::Handle context, CephLibrary::ImageSpec* images, size_t* most) {
+  return images == nullptr ? list_for_real(context, images, most) : -EIO;
+}
+
+std::atomic<bool> images_are_silent = false;
+decltype(CephLibrary::rbd_open_read_only) open_for_real;
+int OpenUnlessSilent(CephLibrary::Handle context, const char* name, CephLibrary::Handle* image,
+                     const char* snapshot) {
+  while (images_are_silent) absl::SleepFor(absl::Milliseconds(10));
+  return open_for_real(context, name, image, snapshot);
+}
+
+// An array with a volume that is granted, and whose gateway has ended; another one.
+struct WithASecond : OnCeph {
+  WithASecond() {
+    options.ceph.takeover_after = absl::Seconds(4);
+    connection = cluster->grants()
+                     .AcquireGrant({.volume = Make("v"), .node = kA}, absl::ZeroDuration())
+                     .value()
+                     .connection;
+    cluster.reset();
+    array.reset();
+    second.options.name = options.name;
+    second.options.ceph = options.ceph;
+    connection.portal = second.options.portals.front();
+    pool = CephPool::Connect(options.ceph).value();
+  }
+  bool IsGivenAway() const {
+    return !ParseReleased(ReadGatewayRecord(*pool, options.name).value().value()).empty();
+  }
+
+  Connection connection;
+  ArrayFixture second;
+  std::unique_ptr<CephPool> pool;
+};
+
+}  // namespace
+
+// Another host's agent, which remembers less, would serve it without that word.
+TEST_CASE_METHOD(WithASecond,
+                 "on Ceph: a gateway that waits for an operator's word does not give the array away") {
+  std::ofstream(second.options.seen_sequence_path) << "1000";  // so this catalogue counts as restored
+  REQUIRE(second.Open() == absl::OkStatus());
+  CHECK(absl::IsUnavailable(second.array->CheckServing()));
+  second.Close();
+  CHECK_FALSE(IsGivenAway());
+}
+
+TEST_CASE_METHOD(WithASecond,
+                 "on Ceph: a gateway whose nodes are served keeps the array if its start fails then") {
+  list_for_real = Library().rbd_list2;
+  {
+    const ReplacedCall list(Library().rbd_list2, FailToList);
+    REQUIRE_FALSE(second.Open().ok());
+  }
+  CHECK_FALSE(IsGivenAway());
+  const pid_t tgtd = TgtdProcess(second.options.control_port);
+  const auto initiator = PlainInitiator::Login(connection);
+  REQUIRE(initiator.status() == absl::OkStatus());
+  CHECK((*initiator)->Write(0, 'x'));
+  REQUIRE(second.Open() == absl::OkStatus());
+  CHECK((*initiator)->Write(1, 'y'));
+  CHECK(TgtdProcess(second.options.control_port) == tgtd);
+}
+
+TEST_CASE_METHOD(WithASecond, "on Ceph: a silent image does not keep a gateway from giving the array away") {
+  open_for_real = Library().rbd_open_read_only;
+  const ReplacedCall open(Library().rbd_open_read_only, OpenUnlessSilent);
+  second.options.portals = {"192.0.2.1:3260"};  // of no host
+  images_are_silent = true;
+  std::jthread opening([this] { CHECK_FALSE(second.Open().ok()); });
+  CHECK(Eventually([&] { return IsGivenAway(); }));
+  CHECK(Open() == absl::OkStatus());
+  images_are_silent = false;  // to the second one too, which is shut out and ends all the same
+}
+
+}  // namespace lunkeeper::testing
