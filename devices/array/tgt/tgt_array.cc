@@ -336,7 +336,7 @@ absl::Status TgtArrayImpl::BeginServing() {
   RETURN_IF_ERROR(copies_->ResumeCopies());
   RETURN_IF_ERROR(heartbeat_luns_->LoadRows());
   RETURN_IF_ERROR(servers_->StartServing());
-  // Nodes have their volumes: what fails from here on is no reason to take these away from them.
+  // Nodes have their volumes, and keep them, whatever fails from here on.
   if (store_.lease != nullptr) store_.lease->NoteServed();
   if (!are_files) RETURN_IF_ERROR(TidyImages());
   heartbeat_luns_->StartLooking();
