@@ -135,6 +135,7 @@ absl::Status ParseWishes(const ImportCommand& command, Import& import) {
   import.snapshot_wishes.snapshot_class = command.snapshot_class;
   ASSIGN_OR_RETURN(import.snapshot_wishes.names, snapshot.ParseAll(command.snapshots, import.asked));
   import.snapshots.spaces = FindSpaces(import.facts, import.wishes);
+  import.snapshots.modes = FindVolumeModes(import.facts);
   return absl::OkStatus();
 }
 

@@ -306,6 +306,17 @@ std::vector<LostVolume> FindLostVolumes(const ImportFacts& facts, const ImportWi
   return lost;
 }
 
+std::map<std::string, std::string> FindVolumeModes(const ImportFacts& facts) {
+  std::map<std::string, std::string> modes;
+  for (const Json& each : facts.persistent_volumes)
+    if (TextAt(each, {"spec", "csi", "driver"}) == kDriverName)
+      modes[TextAt(each, {"spec", "csi", "volumeHandle"})] = VolumeModeOf(each);
+  for (const VolumeStatus& volume : facts.volumes.volumes())
+    if (const VolumeUses uses(volume.uses()); !uses.empty())
+      modes[volume.id()] = VolumeModeFor(uses, nullptr);
+  return modes;
+}
+
 std::set<std::string> ClaimsFor(const LostVolume& lost, const ImportWishes& wishes) {
   const auto wish = wishes.claims.find(lost.status.id());
   if (wish != wishes.claims.end()) return {wish->second};

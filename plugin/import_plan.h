@@ -47,6 +47,9 @@ struct LostVolume {
 std::vector<LostVolume> FindLostVolumes(const ImportFacts& facts, const ImportWishes& wishes,
                                         const std::set<std::string>& asked);
 
+// "Block" or "Filesystem", by the ids of all volumes of which it is known.
+std::map<std::string, std::string> FindVolumeModes(const ImportFacts& facts);
+
 // The claims that this volume could be for: the one that is wished, or else each claim that waits
 // for it and the one that it was made for. Empty: nobody knows any.
 std::set<std::string> ClaimsFor(const LostVolume& lost, const ImportWishes& wishes);

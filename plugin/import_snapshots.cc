@@ -117,7 +117,7 @@ absl::StatusOr<std::string> ChooseClass(const SnapshotFacts& facts, const std::s
 }
 
 Json MakeContent(const LostSnapshot& lost, const std::string& names, const std::string& snapshot_class,
-                 const Json* there) {
+                 const SnapshotFacts& facts) {
   const auto parts = SplitNames(names);
   Json spec = {{"driver", kDriverName},
                {"deletionPolicy", "Retain"},
@@ -128,7 +128,11 @@ Json MakeContent(const LostSnapshot& lost, const std::string& names, const std::
                  {"namespace", parts->first},
                  {"name", parts->second}}}};
   if (!snapshot_class.empty()) spec["volumeSnapshotClassName"] = snapshot_class;
+  // Without it the provisioner would let anybody mount as a file system what a pod has written to a device.
+  if (const auto mode = facts.modes.find(lost.status.volume()); mode != facts.modes.end())
+    spec["sourceVolumeMode"] = mode->second;
   // One that was bound before is bound again to a content that names its uid alone.
+  const Json* there = FindVolumeSnapshot(facts, names);
   if (there != nullptr && !TextAt(*there, {"status", "boundVolumeSnapshotContentName"}).empty())
     spec["volumeSnapshotRef"]["uid"] = TextAt(*there, {"metadata", "uid"});
   return {{"apiVersion", kSnapshotApi},
@@ -189,7 +193,7 @@ absl::StatusOr<std::vector<Json>> MakeManifestsOf(const LostSnapshot& lost, cons
                                                    " and another one: say which gets it, with --snapshot"));
   const Json* there = FindVolumeSnapshot(facts, names);
   std::vector<Json> manifests;
-  if (!lost.has_content) manifests.push_back(MakeContent(lost, names, snapshot_class, there));
+  if (!lost.has_content) manifests.push_back(MakeContent(lost, names, snapshot_class, facts));
   if (is_known && there == nullptr) manifests.push_back(MakeVolumeSnapshot(lost, names, snapshot_class));
   return manifests;
 }

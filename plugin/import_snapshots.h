@@ -26,6 +26,7 @@ struct SnapshotFacts {
   std::vector<kube::Json> contents, volume_snapshots, classes;
   // Namespaces by the ids of volumes whose claims are known.
   std::map<std::string, std::string> spaces;
+  std::map<std::string, std::string> modes;  // as FindVolumeModes
 };
 
 struct SnapshotWishes {

@@ -63,6 +63,7 @@ TEST_CASE_METHOD(SnapshotCluster,
     "metadata": {"name": "snapcontent-0c0ffee0-0000-4000-8000-000000000001"},
     "spec": {
       "driver": "csi.lunkeeper.io", "deletionPolicy": "Retain", "volumeSnapshotClassName": "snapshots",
+      "sourceVolumeMode": "Filesystem",
       "source": {"snapshotHandle": ")" +
                                 snapshot.value() + R"("},
       "volumeSnapshotRef": {"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
@@ -95,6 +96,25 @@ TEST_CASE_METHOD(SnapshotCluster, "of a volume that nobody knows, the snapshot i
   REQUIRE(items.size() == 1);
   CHECK(items[0]["spec"]["volumeSnapshotRef"]["namespace"] == "lunkeeper-import");
   CHECK(items[0]["spec"]["volumeSnapshotRef"]["name"] == kContentName);
+  CHECK_FALSE(items[0]["spec"].contains("sourceVolumeMode"));
+}
+
+// What a pod has written to a device is not to be mounted as a file system by the kernel of a node.
+TEST_CASE_METHOD(SnapshotCluster, "a content says whether its volume was a device or had a file system") {
+  const auto mode_of = [&](const VolumeId& source) {
+    return Items(
+        {shell.array->CreateSnapshot(source.value(), source)->id.value()})[0]["spec"]["sourceVolumeMode"];
+  };
+  CHECK(mode_of(Make(SpecOf("device", Access::kExclusive, VolumeMode::kBlock))) == "Block");
+  VolumeSpec old = SpecOf("of-an-older-version");
+  old.uses = {};
+  const VolumeId unknown = Make(old);
+  CHECK(mode_of(unknown).is_null());
+  api.Put("/api/v1/persistentvolumes/old",
+          {{"spec",
+            {{"volumeMode", "Block"},
+             {"csi", {{"driver", "csi.lunkeeper.io"}, {"volumeHandle", unknown.value()}}}}}});
+  CHECK(mode_of(unknown) == "Block");
 }
 
 TEST_CASE_METHOD(SnapshotCluster, "a volume and its snapshots are brought back together") {
