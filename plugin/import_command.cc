@@ -170,8 +170,7 @@ std::string DescribeNothing(const Import& import) {
   const bool has_snapshots = import.snapshots.snapshots.snapshots_size() > 0;
   if (import.facts.volumes.volumes().empty() && !has_snapshots && import.facts.volumes.away().empty())
     return "the arrays have nothing of this cluster; `lunkeeper reassign`, at an array, gives this one what "
-           "a "
-           "cluster of another name had there";
+           "a cluster of another name had there";
   const bool are_known = has_snapshots && import.no_snapshots.empty();
   return absl::StrCat("every volume has its PersistentVolume",
                       are_known ? ", and every snapshot its VolumeSnapshotContent" : "");
@@ -217,8 +216,7 @@ void WarnOfAll(const Import& import, const std::vector<LostVolume>& lost,
 absl::Status TooUnclear(const ImportPlan& plan) {
   return absl::FailedPreconditionError(
       absl::StrCat("nothing is printed, as it is not clear what to do with those above. Settle that, or "
-                   "leave them out with "
-                   "--skip-unclear: the others need ",
+                   "leave them out with --skip-unclear: the others need ",
                    plan.manifests.size(), plan.manifests.size() == 1 ? " manifest" : " manifests"));
 }
 

@@ -266,16 +266,20 @@ absl::StatusOr<std::map<std::string, std::string>> CephPool::ReadKeys(const std:
   return keys;
 }
 
-absl::Status CephPool::WriteKey(const std::string& object, const std::string& key,
-                                const std::string& value) const {
+CephLibrary::Handle CephPool::NewKeyWrite(const std::string& key, const std::string& value) const {
   const CephLibrary::Handle op = ceph_.rados_create_write_op();
   const char *const key_text = key.data(), *const value_text = value.data();
   const size_t key_size = key.size(), value_size = value.size();
-  if (value.empty()) {
+  if (value.empty())
     ceph_.rados_write_op_omap_rm_keys2(op, &key_text, &key_size, 1);
-  } else {
+  else
     ceph_.rados_write_op_omap_set2(op, &key_text, &value_text, &key_size, &value_size, 1);
-  }
+  return op;
+}
+
+absl::Status CephPool::WriteKey(const std::string& object, const std::string& key,
+                                const std::string& value) const {
+  const CephLibrary::Handle op = NewKeyWrite(key, value);
   const int written = ceph_.rados_write_op_operate(op, context_, object.c_str(), nullptr, 0);
   ceph_.rados_release_write_op(op);
   if (written < 0 && !(written == -ENOENT && value.empty()))

@@ -69,6 +69,8 @@ class CephPool {
   absl::Status CheckCacheOf(const RbdImage& image, const std::string& name) const;
   // Keys and values of one object. NOT_FOUND never: an object that is not there has none.
   absl::StatusOr<std::map<std::string, std::string>> ReadKeys(const std::string& object) const;
+  // What sets a key of an object, or removes it if the value is empty. The caller releases it.
+  CephLibrary::Handle NewKeyWrite(const std::string& key, const std::string& value) const;
   // One change, lasting when it returns. An empty value removes its key.
   absl::Status WriteKey(const std::string& object, const std::string& key, const std::string& value) const;
   absl::StatusOr<PoolCapacity> MeasureCapacity() const;

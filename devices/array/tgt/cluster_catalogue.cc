@@ -16,13 +16,6 @@ namespace {
 // An error names no more of them.
 constexpr size_t kMostNamed = 10;
 
-// The first column of each row, or what the caller makes of it.
-absl::StatusOr<std::vector<std::string>> ReadTexts(SqlDatabase& database, const char* sql, SqlValues values) {
-  std::vector<std::string> texts;
-  RETURN_IF_ERROR(database.Query(sql, values, [&](const SqlRow& row) { texts.push_back(row.Text(0)); }));
-  return texts;
-}
-
 std::string NameSome(std::vector<std::string> all) {
   const size_t more = all.size() > kMostNamed ? all.size() - kMostNamed : 0;
   all.resize(all.size() - more);
@@ -33,10 +26,9 @@ std::string NameSome(std::vector<std::string> all) {
 absl::Status RefuseGranted(SqlDatabase& database, const ClusterId& from) {
   ASSIGN_OR_RETURN(
       const auto held,
-      ReadTexts(database,
-                "SELECT volume || ' by node ' || node FROM grants WHERE cluster = ?1 OR volume IN "
-                "(SELECT id FROM volumes WHERE cluster = ?1) ORDER BY volume",
-                {from.value()}));
+      database.ReadTexts("SELECT volume || ' by node ' || node FROM grants WHERE cluster = ?1 OR volume IN "
+                         "(SELECT id FROM volumes WHERE cluster = ?1) ORDER BY volume",
+                         {from.value()}));
   if (held.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("cluster ", from.value(), " still has volumes in use: ", NameSome(held),
@@ -45,10 +37,9 @@ absl::Status RefuseGranted(SqlDatabase& database, const ClusterId& from) {
 
 absl::Status RefuseCopied(SqlDatabase& database, const ClusterId& from) {
   ASSIGN_OR_RETURN(const auto copied,
-                   ReadTexts(database,
-                             "SELECT id FROM volumes WHERE copying = 1 AND cluster = ?1 UNION ALL "
-                             "SELECT id FROM snapshots WHERE copying = 1 AND cluster = ?1",
-                             {from.value()}));
+                   database.ReadTexts("SELECT id FROM volumes WHERE copying = 1 AND cluster = ?1 UNION ALL "
+                                      "SELECT id FROM snapshots WHERE copying = 1 AND cluster = ?1",
+                                      {from.value()}));
   if (copied.empty()) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat("cluster ", from.value(), ": ", NameSome(copied),
                                          " is being copied. Nothing was changed; try again"));
@@ -63,7 +54,7 @@ absl::Status RefuseSameNames(SqlDatabase& database, const ClusterId& from, const
                           "(SELECT name FROM snapshots WHERE cluster = ?2)",
                           "SELECT name FROM snapshot_groups WHERE cluster = ?1 AND name IN "
                           "(SELECT name FROM snapshot_groups WHERE cluster = ?2)"}) {
-    ASSIGN_OR_RETURN(const auto names, ReadTexts(database, sql, {from.value(), to.value()}));
+    ASSIGN_OR_RETURN(const auto names, database.ReadTexts(sql, {from.value(), to.value()}));
     both.insert(both.end(), names.begin(), names.end());
   }
   if (both.empty()) return absl::OkStatus();

@@ -2,32 +2,22 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
-#include "devices/array/tgt/ceph_pool.h"
 #include "devices/array/tgt/gateway_record.h"
+#include "devices/array/tgt/testing/test_ceph.h"
 
 namespace lunkeeper::testing {
 namespace {
 
 struct RecordOnCeph {
   std::string array = "r" + RandomHexDigits().substr(0, 8);
-  std::unique_ptr<CephPool> pool = Connect();
+  std::unique_ptr<CephPool> pool = ConnectToCeph();
 
-  static std::unique_ptr<CephPool> Connect() {
-    const char* const conf = std::getenv("LUNKEEPER_CEPH_CONF");
-    const char* const user = std::getenv("LUNKEEPER_CEPH_USER");
-    REQUIRE(conf != nullptr);
-    const CephOptions options = {.pool = "lk", .conf = conf, .user = user == nullptr ? "admin" : user};
-    auto connected = CephPool::Connect(options);
-    REQUIRE(connected.status() == absl::OkStatus());
-    return *std::move(connected);
-  }
   std::optional<GatewayRecord> Read() const {
     const auto read = ReadGatewayRecord(*pool, array);
     REQUIRE(read.status() == absl::OkStatus());
@@ -86,7 +76,7 @@ TEST_CASE_METHOD(RecordOnCeph, "gateway record: of many that try at once one tak
   std::atomic<bool> odd = false;
   std::vector<std::jthread> gateways;
   for (int number = 0; number < kGateways; ++number) {
-    gateways.emplace_back([&, mine = std::shared_ptr<CephPool>(Connect()), number] {
+    gateways.emplace_back([&, mine = std::shared_ptr<CephPool>(ConnectToCeph()), number] {
       while (!odd) {
         const auto before = ReadGatewayRecord(*mine, array);
         if (!before.ok()) odd = true;

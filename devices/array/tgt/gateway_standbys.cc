@@ -66,13 +66,7 @@ bool Standby::IsWritten() {
 void Standby::BeginWrite(const std::string& entry) {
   const CephLibrary& ceph = pool_.library();
   if (write_ != nullptr) ceph.rados_aio_release(std::exchange(write_, nullptr));
-  const CephLibrary::Handle op = ceph.rados_create_write_op();
-  const char *const key = holder_.data(), *const value = entry.data();
-  const size_t key_size = holder_.size(), value_size = entry.size();
-  if (entry.empty())
-    ceph.rados_write_op_omap_rm_keys2(op, &key, &key_size, 1);
-  else
-    ceph.rados_write_op_omap_set2(op, &key, &value, &key_size, &value_size, 1);
+  const CephLibrary::Handle op = pool_.NewKeyWrite(holder_, entry);
   ceph.rados_aio_create_completion2(nullptr, nullptr, &write_);
   const int begun = ceph.rados_aio_write_op_operate(op, pool_.context(), write_, object_.c_str(), nullptr, 0);
   ceph.rados_release_write_op(op);

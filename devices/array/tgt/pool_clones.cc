@@ -117,7 +117,6 @@ absl::Status PoolClones::ShareBeforehand(File& file) {
 
 absl::Status PoolClones::ReadShared(File& file) {
   if (!HasStableExtents(file.to.get())) return absl::OkStatus();
-  const absl::MutexLock lock(&extents_mu_);
   ASSIGN_OR_RETURN(file.shared, ReadExtents(file.to.get(), file.clone.to));
   return absl::OkStatus();
 }
@@ -126,7 +125,7 @@ absl::Status PoolClones::ShareOnce() {
   const auto begun = std::chrono::steady_clock::now();
   RETURN_IF_ERROR(ForEach([this](File& file) { return ShareBeforehand(file); }, kHeldAtOnce));
   last_round_ = std::chrono::steady_clock::now() - begun;
-  return ForEach([this](File& file) { return ReadShared(file); }, kHeldAtOnce);
+  return ForEach(ReadShared, 1);
 }
 
 absl::Status PoolClones::ShareMost() {

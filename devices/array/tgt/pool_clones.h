@@ -80,7 +80,7 @@ class PoolClones {
   static absl::Status ShareRange(const File& file, const FileRange& range);
   static absl::Status CheckTime(const File& file, std::chrono::steady_clock::time_point end);
   absl::Status ShareBeforehand(File& file) ABSL_LOCKS_EXCLUDED(extents_mu_);
-  absl::Status ReadShared(File& file) ABSL_LOCKS_EXCLUDED(extents_mu_);
+  static absl::Status ReadShared(File& file);
   absl::Status ShareOne(File& file, std::chrono::steady_clock::time_point end)
       ABSL_LOCKS_EXCLUDED(extents_mu_);
   static absl::Status CompleteOne(const File& file);

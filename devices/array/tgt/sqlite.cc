@@ -1,3 +1,5 @@
+// A statement is prepared once, under its text, and reset after each use: one that is not reset keeps a read
+// transaction open, and then the write-ahead log could never be truncated.
 #include "devices/array/tgt/sqlite.h"
 
 #include <cerrno>
@@ -19,8 +21,7 @@ int BindValue(sqlite3_stmt* statement, int index, const SqlValue& value) {
   return sqlite3_bind_text(statement, index, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
 }
 
-// Leaves a statement ready for its next use, however its use ends. A statement that is not reset keeps a read
-// transaction open, and then the write-ahead log could never be truncated.
+// Leaves a statement ready for its next use, however its use ends.
 class ResetOnExit {
  public:
   explicit ResetOnExit(sqlite3_stmt* statement) : statement_(statement) {}
@@ -92,6 +93,12 @@ absl::Status SqlDatabase::Query(const char* sql, SqlValues values,
   int result = SQLITE_OK;
   while ((result = sqlite3_step(statement)) == SQLITE_ROW) each(SqlRow(statement));
   return result == SQLITE_DONE ? absl::OkStatus() : Error(sql);
+}
+
+absl::StatusOr<std::vector<std::string>> SqlDatabase::ReadTexts(const char* sql, SqlValues values) {
+  std::vector<std::string> texts;
+  RETURN_IF_ERROR(Query(sql, values, [&](const SqlRow& row) { texts.push_back(row.Text(0)); }));
+  return texts;
 }
 
 absl::StatusOr<int> SqlDatabase::Change(const char* sql, SqlValues values) {

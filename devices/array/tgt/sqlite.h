@@ -22,6 +22,7 @@
 #include <memory>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -58,6 +59,8 @@ class SqlDatabase {
   absl::Status Script(const char* sql);
   // Calls `each` for every row.
   absl::Status Query(const char* sql, SqlValues values, const std::function<void(const SqlRow&)>& each);
+  // The first column of every row.
+  absl::StatusOr<std::vector<std::string>> ReadTexts(const char* sql, SqlValues values);
   // Runs a statement that returns no rows; answers how many rows it changed.
   absl::StatusOr<int> Change(const char* sql, SqlValues values);
   // All of it, as of one moment, in memory.

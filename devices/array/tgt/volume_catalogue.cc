@@ -72,10 +72,7 @@ absl::Status InsertRow(SqlDatabase& database, const ClusterId& cluster, const Sn
 }
 
 absl::StatusOr<std::vector<std::string>> ListHolders(SqlDatabase& database, const VolumeId& id) {
-  std::vector<std::string> nodes;
-  RETURN_IF_ERROR(database.Query("SELECT node FROM grants WHERE volume = ?1", {id.value()},
-                                 [&](const SqlRow& row) { nodes.push_back(row.Text(0)); }));
-  return nodes;
+  return database.ReadTexts("SELECT node FROM grants WHERE volume = ?1", {id.value()});
 }
 
 // An initiator learns at its login whether writes are cached, and which digests there are, and would go on as
@@ -379,9 +376,9 @@ absl::StatusOr<std::optional<SnapshotGroup>> VolumeCatalogue::FindGroupNamed(con
 absl::Status VolumeCatalogue::DeleteGroup(const SnapshotGroupId& id,
                                           const std::function<absl::Status()>& mark_files) {
   return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
-    std::vector<std::string> members;
-    RETURN_IF_ERROR(database.Query("SELECT id FROM snapshots WHERE group_id = ?1 AND group_id <> ''",
-                                   {id.value()}, [&](const SqlRow& row) { members.push_back(row.Text(0)); }));
+    ASSIGN_OR_RETURN(
+        const auto members,
+        database.ReadTexts("SELECT id FROM snapshots WHERE group_id = ?1 AND group_id <> ''", {id.value()}));
     for (const std::string& member : members) RETURN_IF_ERROR(RefuseIfCopiedFrom(database, member));
     RETURN_IF_ERROR(mark_files());
     RETURN_IF_ERROR(

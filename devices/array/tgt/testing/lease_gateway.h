@@ -1,10 +1,9 @@
 #pragma once
-// A gateway of an array on a real Ceph, as far as Ceph sees one: a client and a lease, without a catalogue or
-// a tgtd. The Ceph's conf is in LUNKEEPER_CEPH_CONF, and the user in LUNKEEPER_CEPH_USER. For one test.
+// A gateway of an array on a real Ceph (test_ceph.h), as far as Ceph sees one: a client and a lease, without
+// a catalogue or a tgtd. For one test.
 
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,6 +14,7 @@
 #include "base/random.h"
 #include "base/testing/test_host.h"
 #include "devices/array/tgt/gateway_lease.h"
+#include "devices/array/tgt/testing/test_ceph.h"
 
 namespace lunkeeper::testing {
 
@@ -27,15 +27,7 @@ class Gateway {
                  .holder = host + ".boot",
                  .host = host,
                  .takeover_after = takeover_after,
-                 .on_lost = [this](const absl::Status&) { ++lost; }} {
-    const char* const conf = std::getenv("LUNKEEPER_CEPH_CONF");
-    const char* const user = std::getenv("LUNKEEPER_CEPH_USER");
-    REQUIRE(conf != nullptr);
-    const CephOptions ceph = {.pool = "lk", .conf = conf, .user = user == nullptr ? "admin" : user};
-    auto connected = CephPool::Connect(ceph);
-    REQUIRE(connected.status() == absl::OkStatus());
-    pool = *std::move(connected);
-  }
+                 .on_lost = [this](const absl::Status&) { ++lost; }} {}
   // `stand_by`: as of the options.
   absl::Status Take(std::function<absl::Status(const absl::Status&)> stand_by = nullptr) {
     GatewayLeaseOptions options = options_;
@@ -81,7 +73,7 @@ class Gateway {
   bool CanWrite() const { return pool->WriteKey("lunkeeper.test." + options_.array, "k", "v").ok(); }
 
   inline static const ClientAddress kCatalogue = "127.0.0.1:0/4294967290";
-  std::unique_ptr<CephPool> pool;
+  std::unique_ptr<CephPool> pool = ConnectToCeph();
   std::unique_ptr<GatewayLease> lease;
   std::atomic<int> lost = 0, seen = 0;
 

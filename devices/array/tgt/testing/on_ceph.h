@@ -1,9 +1,7 @@
 #pragma once
-// An array on a real Ceph, with a real tgtd. The Ceph's conf is in LUNKEEPER_CEPH_CONF, and the user in
-// LUNKEEPER_CEPH_USER; e2e/ceph starts one. Needs root. For one test.
+// An array on a real Ceph (test_ceph.h), with a real tgtd. Needs root. For one test.
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -12,28 +10,17 @@
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
 #include "devices/array/tgt/testing/array_fixture.h"
+#include "devices/array/tgt/testing/test_ceph.h"
 
 namespace lunkeeper::testing {
 
 inline const NodeId kA("node-a.1"), kB("node-b.1");
 
-inline std::string Conf() {
-  const char* const conf = std::getenv("LUNKEEPER_CEPH_CONF");
-  REQUIRE(conf != nullptr);
-  return conf;
-}
-
-// One with no more rights than the documentation gives.
-inline std::string User() {
-  const char* const user = std::getenv("LUNKEEPER_CEPH_USER");
-  return user == nullptr ? "admin" : user;
-}
-
 // An array of its own in the pool `lk`.
 struct OnCeph : ArrayFixture {
   explicit OnCeph(int tgtds = 1) : ArrayFixture("", tgtds) {
     options.name = "a" + RandomHexDigits().substr(0, 8);
-    options.ceph = {.pool = "lk", .conf = Conf(), .user = User()};
+    options.ceph = TestCeph();
     options.ceph.removals_every = absl::Seconds(1);
     REQUIRE(Open() == absl::OkStatus());
     cluster = Cluster();
