@@ -13,6 +13,7 @@
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -54,10 +55,10 @@ class ImageQuestions {
     if (!asked_.insert(name).second) return;
     waiting_.emplace_back(name, std::move(question));
     quiet_since_ = std::chrono::steady_clock::now();
-    if (running_ == kMostAtOnce) return;
-    if (running_ == 0) threads_.clear();  // which have ended
-    ++running_;
-    threads_.emplace_back([this] { AskAll(); });
+    for (const std::thread::id ended : std::exchange(ended_, {})) threads_.erase(ended);
+    if (threads_.size() == kMostAtOnce) return;
+    std::jthread thread([this] { AskAll(); });
+    threads_.emplace(thread.get_id(), std::move(thread));
   }
 
   // Whichever answer comes first. Nothing: all are taken, or none has come for so long.
@@ -82,7 +83,7 @@ class ImageQuestions {
   std::optional<std::pair<std::string, Question>> TakeQuestion() ABSL_LOCKS_EXCLUDED(mu_) {
     const absl::MutexLock lock(&mu_);
     if (waiting_.empty()) {
-      --running_;
+      ended_.push_back(std::this_thread::get_id());
       return std::nullopt;
     }
     auto next = std::move(waiting_.front());
@@ -104,8 +105,10 @@ class ImageQuestions {
   std::deque<std::pair<std::string, Question>> waiting_ ABSL_GUARDED_BY(mu_);
   std::deque<Answered> answers_ ABSL_GUARDED_BY(mu_);
   std::chrono::steady_clock::time_point quiet_since_ ABSL_GUARDED_BY(mu_);
-  size_t running_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<std::jthread> threads_ ABSL_GUARDED_BY(mu_);  // last: they use the others
+  // Of threads that have only to be joined: a silent image may keep another one for as long as the array
+  // runs.
+  std::vector<std::thread::id> ended_ ABSL_GUARDED_BY(mu_);
+  std::map<std::thread::id, std::jthread> threads_ ABSL_GUARDED_BY(mu_);  // last: they use the others
 };
 
 }  // namespace lunkeeper

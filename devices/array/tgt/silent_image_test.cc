@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <string>
@@ -50,6 +52,28 @@ TEST_CASE("what does not answer holds up no other answer, and its own is taken w
   CHECK(*answered->answer == 0);
   CHECK(!twice);
   CHECK(!questions.TakeAnswer(absl::InfiniteDuration()));  // nothing is asked any more
+}
+
+// A thread's stack stays mapped until somebody joins it.
+size_t CountMappings() {
+  std::ifstream maps("/proc/self/maps");
+  return static_cast<size_t>(std::count(std::istreambuf_iterator<char>(maps), {}, '\n'));
+}
+
+TEST_CASE("as long as one image is silent, questions about others leave no threads behind") {
+  absl::Notification answers;
+  ImageQuestions<int> questions;
+  questions.Ask("silent", [&] {
+    answers.WaitForNotification();
+    return 0;
+  });
+  const size_t before = CountMappings();
+  for (int i = 0; i < 500; ++i) {
+    questions.Ask("damaged", [] { return 1; });
+    REQUIRE(questions.TakeAnswer(absl::Minutes(1)));
+  }
+  CHECK(CountMappings() < before + 100);
+  answers.Notify();
 }
 
 // Files, one of which does not answer for now. Only what targets need of a store.
