@@ -4,12 +4,13 @@
 //
 // Who gets a snapshot, the first that there is:
 //   the VolumeSnapshot that the operator names
-//   one that names the content, in the namespace of the volume's claim, or while no claim is known
+//   one that names the content, in the namespace of the volume's claim
+//   one that was bound to the content, while no claim is known
 //   one of the array's name, in the namespace of the volume's claim
 //   nobody: the content is reserved in a namespace that need not exist
-// One that names the content elsewhere is asked about, as is a second one. The content comes before the
-// VolumeSnapshot in the list, since `kubectl apply` goes by it: the snapshot controller would report an error
-// for one whose content is not there yet.
+// Any other that names the content is asked about, as anybody may write one, and so is a second one. The
+// content comes before the VolumeSnapshot in the list, since `kubectl apply` goes by it: the snapshot
+// controller would report an error for one whose content is not there yet.
 #include "plugin/import_snapshots.h"
 
 #include <algorithm>
@@ -70,30 +71,36 @@ bool IsBeingMade(const SnapshotStatus& snapshot, const SnapshotFacts& facts) {
   });
 }
 
+// Users write no status.
+bool WasBound(const Json& volume_snapshot, const std::string& content) {
+  return TextAt(volume_snapshot, {"status", "boundVolumeSnapshotContentName"}) == content;
+}
+
 // VolumeSnapshots name the content that is missing: as their source, or as what they were bound to.
 bool IsWaiting(const Json& volume_snapshot, const std::string& content) {
   return TextAt(volume_snapshot, {"spec", "source", "volumeSnapshotContentName"}) == content ||
-         TextAt(volume_snapshot, {"status", "boundVolumeSnapshotContentName"}) == content;
+         WasBound(volume_snapshot, content);
 }
 
 // VolumeSnapshots that wait, and the one of the array's name in the namespace that is known, unless one waits
 // there.
-std::set<std::string> FindPossible(const LostSnapshot& lost, const SnapshotFacts& facts,
-                                   const SnapshotWishes& wishes) {
-  if (const auto wish = wishes.names.find(lost.status.id()); wish != wishes.names.end())
-    return {wish->second};
-  std::set<std::string> possible;
+void FindPossible(const SnapshotFacts& facts, const SnapshotWishes& wishes, LostSnapshot& lost) {
+  std::set<std::string>& possible = lost.possible;
+  if (const auto wish = wishes.names.find(lost.status.id()); wish != wishes.names.end()) {
+    possible = {wish->second};
+    return;
+  }
   const auto space = facts.spaces.find(lost.status.volume());
   bool waits_there = false;
   for (const Json& each : facts.volume_snapshots) {
     if (!IsWaiting(each, lost.content)) continue;
     possible.insert(NamesText(FieldAt(each, {"metadata"})));
+    lost.is_doubtful |= space == facts.spaces.end() && !WasBound(each, lost.content);
     waits_there |= space != facts.spaces.end() && TextAt(each, {"metadata", "namespace"}) == space->second;
   }
-  if (space == facts.spaces.end() || waits_there) return possible;
+  if (space == facts.spaces.end() || waits_there) return;
   const std::string& name = lost.status.name();
   possible.insert(absl::StrCat(space->second, "/", IsObjectName(name) ? name : lost.status.id()));
-  return possible;
 }
 
 // Of an import that broke off: the content was applied, never bound, and its VolumeSnapshot is not there.
@@ -180,6 +187,11 @@ absl::StatusOr<std::vector<Json>> MakeManifestsOf(const LostSnapshot& lost, cons
     return absl::FailedPreconditionError(
         absl::StrCat("snapshot ", lost.status.id(), " could be for any of the VolumeSnapshots ",
                      absl::StrJoin(lost.possible, ", "), ": say which gets it, with --snapshot"));
+  if (lost.is_doubtful)
+    return absl::FailedPreconditionError(absl::StrCat(
+        "snapshot ", lost.status.id(), ": anybody may have written VolumeSnapshot ", *lost.possible.begin(),
+        ", which names its content, and its volume's claim is not "
+        "known: say who gets it, with --snapshot"));
   const bool is_known = !lost.possible.empty();
   const std::string names =
       is_known ? *lost.possible.begin() : absl::StrCat(kReservedNamespace, "/", lost.content);
@@ -234,7 +246,7 @@ std::vector<LostSnapshot> FindLostSnapshots(const SnapshotFacts& facts, const Sn
       continue;
     } else {
       if (!IsObjectName(each.content) || !taken.insert(each.content).second) each.content = snapshot.id();
-      each.possible = FindPossible(each, facts, wishes);
+      FindPossible(facts, wishes, each);
     }
     lost.push_back(std::move(each));
   }

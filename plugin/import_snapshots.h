@@ -41,6 +41,8 @@ struct LostSnapshot {
   bool has_content = false;
   // "namespace/name" of the VolumeSnapshots that it could be for; none: nobody knows any.
   std::set<std::string> possible;
+  // Anybody may have written the only possible one: it names the content, and no claim's namespace is known.
+  bool is_doubtful = false;
 };
 
 // Namespaces of the claims that the cluster's volumes have, and of the claims that lost volumes are for.

@@ -215,6 +215,16 @@ TEST_CASE_METHOD(SnapshotCluster, "a VolumeSnapshot that waits for its content g
     CHECK_THAT(Print().errors, Contains("could be for any of the VolumeSnapshots") && Contains("thief/mine"));
     CHECK(Items({"--snapshot", Wish("thief/mine")}).size() == 1);
   }
+  SECTION("nor from any, while nobody knows the claim, unless it was bound to the content") {
+    api.Remove(std::string("/api/v1/persistentvolumes/") + kVolumeName);
+    REQUIRE(shell.array->DeleteVolume(volume).ok());
+    PutVolumeSnapshot("thief", "mine", {{"volumeSnapshotContentName", kContentName}});
+    CHECK_THAT(Print().errors, Contains("anybody may have written VolumeSnapshot thief/mine"));
+    CHECK(Items({"--snapshot", Wish("thief/mine")}).size() == 1);
+    PutVolumeSnapshot("thief", "mine", {{"volumeSnapshotContentName", kContentName}},
+                      {{"boundVolumeSnapshotContentName", kContentName}});
+    CHECK(Items()[0]["spec"]["volumeSnapshotRef"]["name"] == "mine");
+  }
 }
 
 TEST_CASE_METHOD(SnapshotCluster, "a group's snapshots are imported each, and the group is named") {
