@@ -1,6 +1,7 @@
 #pragma once
 // When each cluster last called an array agent, as evidence of whether it still uses the array: a controller
-// in Kubernetes asks its arrays every second. One of another orchestrator may live and be silent. Thread-safe.
+// in Kubernetes asks its arrays every second. One of another orchestrator may live and be silent.
+// Thread-safe.
 
 #include <chrono>
 #include <functional>
