@@ -166,7 +166,8 @@ struct WithOneSilent : ArrayFixture {
     ::kill(TgtdProcess(options.control_port), SIGKILL);
     REQUIRE(Eventually([&] { return TgtdProcess(options.control_port) == 0 && lock.FindHolder() == 0; }));
   }
-  void Serve() {
+  void Serve() { REQUIRE(StartServing() == absl::OkStatus()); }
+  absl::Status StartServing() {
     daemon = std::make_unique<TgtDaemon>(
         TgtDaemonOptions{.control_port = options.control_port,
                          .portals = options.portals,
@@ -174,7 +175,7 @@ struct WithOneSilent : ArrayFixture {
                          .lock_path = TgtdLockPath(options.pool_dir, 0)},
         client, [this](bool taken_over) { return targets->RestoreTargets({}, taken_over); },
         [this] { targets->RetryHeld(); });
-    REQUIRE(daemon->StartServing() == absl::OkStatus());
+    return daemon->StartServing();
   }
   GrantRow RowOf(const Grant& grant) {
     return catalogue->grants().FindGeneration(grant.generation).value().value();
@@ -243,11 +244,13 @@ TEST_CASE_METHOD(WithOneSilent, "a grant that is released while its image does n
 TEST_CASE_METHOD(WithOneSilent,
                  "a target that a call opens while its image is waited for does not stay shut") {
   EndTgtd();
-  std::jthread serving([this] { Serve(); });
+  absl::Status started;
+  std::jthread serving([&] { started = StartServing(); });
   CHECK(Eventually([&] { return client.ListTargets().ok() && HasTarget(grants[0]); }));
   const LunBacking backing = {.path = store.VolumePath(grants[1].volume)};
   CHECK(targets->OpenTarget(RowOf(grants[1]), backing) == absl::OkStatus());
   serving.join();
+  REQUIRE(started == absl::OkStatus());
   store.LetAnswer();
   CHECK(Eventually([&] { return Writes(grants[1]); }));
 }
