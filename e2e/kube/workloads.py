@@ -111,16 +111,28 @@ class Workloads:
         self._snapshot("groupsnapshot.storage.k8s.io/v1", "VolumeGroupSnapshot", name, spec)
 
     def snapshot_group(self, name, labels):
-        """Makes such a group, and waits until it is ready."""
+        """Makes such a group, and waits until it is ready and each of its snapshots names it.
+
+        The snapshot controller makes the group ready first, and fills its snapshots in later.
+        """
         self.ask_for_group(name, labels)
         self.wait_for_snapshot("volumegroupsnapshot", name)
+        group = self.kubectl.get("volumegroupsnapshot", name, *self.here)
+        content = group["status"]["boundVolumeGroupSnapshotContentName"]
+        status = self.kubectl.get("volumegroupsnapshotcontent", content)["status"]
+        wait_until(
+            lambda: len(self.members(name)) == len(status["volumeSnapshotInfoList"]),
+            60,
+            lambda: f"each snapshot of {name} names it: {self.events(name)}",
+            pause=0.1,
+        )
 
     def members(self, group):
         """{claim: the VolumeSnapshot that a group has of it}, in order of the claims."""
         found = {
             each["spec"]["source"].get("persistentVolumeClaimName"): each["metadata"]["name"]
             for each in self.kubectl.items("volumesnapshots", *self.here)
-            if each["status"].get("volumeGroupSnapshotName") == group
+            if each.get("status", {}).get("volumeGroupSnapshotName") == group
         }
         return dict(sorted(found.items()))
 
