@@ -58,6 +58,7 @@ def test_every_case_passes_on_fakes_without_rights(folder):
             f"--max-volumes-per-node={MOST_VOLUMES}",
         ],
         log=run / "fake.log",
+        environment={"TMPDIR": str(run)},
         dies_with_us=True,
     ).start()
     try:

@@ -58,7 +58,7 @@ int main(int argc, char** argv) {
   options.node_name = "fake";
   AddServerOptions(&app, &options);
   CLI11_PARSE(app, argc, argv);
-  const lunkeeper::testing::TempDir state;
+  const lunkeeper::testing::TempDir state(std::filesystem::temp_directory_path());
   options.state_dir = state.path();
   return lunkeeper::Serve(options, [&] { return lunkeeper::OpenFakes(options); });
 }

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,6 +35,7 @@ class FakeServer {
     if (pid_ == 0) {
       const int null = ::open("/dev/null", O_WRONLY);
       ::dup2(null, STDERR_FILENO);
+      ::setenv("TMPDIR", temp_.path().c_str(), 1);  // what it leaves when it is killed goes with us
       ::execl(LK_FAKE_BINARY, LK_FAKE_BINARY, endpoint.c_str(), metrics.c_str(), extra.c_str(),
               static_cast<char*>(nullptr));
       ::_exit(127);
@@ -65,6 +67,7 @@ class FakeServer {
   const uint16_t port = FreePort();
 
  private:
+  const TempDir temp_;
   pid_t pid_ = 0;
 };
 
