@@ -67,28 +67,33 @@ std::optional<size_t> DecodeBase64(std::string_view text, uint8_t* out, size_t c
 
 struct Chap::Context {
   EVP_MD* md5 = EVP_MD_fetch(nullptr, "MD5", nullptr);
+  EVP_MD* sha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   EVP_MD_CTX* digest = EVP_MD_CTX_new();
   ~Context() {
     EVP_MD_CTX_free(digest);
+    EVP_MD_free(sha256);
     EVP_MD_free(md5);
   }
 };
 
 Chap::Chap() : context_(std::make_unique<Context>()) {
-  ComputeResponse(0, "", "");  // the library allocates at the first use
+  // The library allocates at the first use.
+  for (const auto algorithm : {ChapAlgorithm::kMd5, ChapAlgorithm::kSha256})
+    ComputeResponse(algorithm, 0, "", "");
 }
 
 Chap::~Chap() = default;
 
-std::optional<Chap::Digest> Chap::ComputeResponse(uint8_t identifier, std::string_view secret,
-                                                  std::string_view challenge) {
+std::optional<Chap::Digest> Chap::ComputeResponse(ChapAlgorithm algorithm, uint8_t identifier,
+                                                  std::string_view secret, std::string_view challenge) {
   Digest digest;
   EVP_MD_CTX* context = context_->digest;
-  const bool ok = EVP_DigestInit_ex(context, context_->md5, nullptr) == 1 &&
+  const EVP_MD* hash = algorithm == ChapAlgorithm::kMd5 ? context_->md5 : context_->sha256;
+  const bool ok = hash != nullptr && EVP_DigestInit_ex(context, hash, nullptr) == 1 &&
                   EVP_DigestUpdate(context, &identifier, 1) == 1 &&
                   EVP_DigestUpdate(context, secret.data(), secret.size()) == 1 &&
                   EVP_DigestUpdate(context, challenge.data(), challenge.size()) == 1 &&
-                  EVP_DigestFinal_ex(context, digest.data(), nullptr) == 1;
+                  EVP_DigestFinal_ex(context, digest.bytes.data(), &digest.size) == 1;
   if (!ok) return std::nullopt;
   return digest;
 }

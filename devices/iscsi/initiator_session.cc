@@ -372,7 +372,7 @@ bool InitiatorSession::QueueControl(const Header& header, bool is_login) {
   return true;
 }
 
-void InitiatorSession::QueueLogin() { QueueControl(LoginHeader(login_.flags()), true); }
+void InitiatorSession::QueueLogin() { QueueControl(LoginHeader(login_.flags(), connection_.lun), true); }
 
 void InitiatorSession::ResetLun() {
   if (!QueueControl(LunResetHeader(connection_.lun))) return BreakOff("the target does not take the reset");

@@ -33,13 +33,43 @@ TEST_CASE("a CHAP challenge is answered with the digest of RFC 1994, never with 
   SessionRig rig({"user", "secret"});
   REQUIRE_THAT(rig.SentText(), Catch::Contains("AuthMethod=CHAP ") && !Catch::Contains("secret"));
   rig.Receive(rig.Pdu(kLoginResponse, 0x00, 0, true, Key("AuthMethod=CHAP")));
-  REQUIRE_THAT(rig.SentText(), Catch::Contains("CHAP_A=5 "));
+  REQUIRE_THAT(rig.SentText(), Catch::Contains("CHAP_A=5,7 "));  // tgtd takes 7 for SHA-1
   const std::string challenge = GENERATE(as<std::string>(), "0x0102030405060708", "0bAQIDBAUGBwg=");
   rig.Receive(
       rig.Pdu(kLoginResponse, 0x00, 0, true, Key("CHAP_A=5") + Key("CHAP_I=7") + Key("CHAP_C=" + challenge)));
   // printf '\x07secret\x01\x02\x03\x04\x05\x06\x07\x08' | md5sum
   REQUIRE_THAT(rig.SentText(), Catch::Contains("CHAP_N=user ") && !Catch::Contains("secret") &&
                                    Catch::Contains("CHAP_R=0x5bcc06f518a0d62562ac86640126379c "));
+}
+
+TEST_CASE("a target may choose SHA-256, and no algorithm that was not offered") {
+  SessionRig rig({"user", "secret"});
+  rig.Sent();
+  rig.Receive(rig.Pdu(kLoginResponse, 0x00, 0, true, Key("AuthMethod=CHAP")));
+  rig.Sent();
+  const std::string chosen = GENERATE(as<std::string>(), "7", "6", "5,7", "");
+  rig.Receive(rig.Pdu(kLoginResponse, 0x00, 0, true,
+                      Key("CHAP_A=" + chosen) + Key("CHAP_I=7") + Key("CHAP_C=0x0102030405060708")));
+  CHECK(rig.session.broken() == (chosen != "7"));
+  CHECK_FALSE(rig.session.refused());
+  // printf '\x07secret\x01\x02\x03\x04\x05\x06\x07\x08' | sha256sum
+  const char* answer = "CHAP_R=0x5449f83ae60e70730f53257299a28ad1009d4dc4c7ae677f1a45f92014198136 ";
+  if (chosen == "7") REQUIRE_THAT(rig.SentText(), Catch::Contains(answer));
+}
+
+TEST_CASE("each LUN of a target has an ISID of its own, and at each login the same") {
+  SessionRig rig;
+  const auto isid = [&rig] {
+    const Bytes login = rig.Sent();
+    return Bytes(login.begin() + kLunAt, login.begin() + kLunAt + 6);
+  };
+  REQUIRE(isid() == Bytes{0x80, 0x4c, 0x4b, 0, 0, 1});  // LUN 1, also of programs before this rule
+  rig.connection.lun = GENERATE(0, 300, 16383);
+  rig.session.BeginLogin();
+  const Bytes first = isid();
+  CHECK(Get16(&first[4]) == rig.connection.lun);
+  rig.session.BeginLogin();
+  CHECK(isid() == first);
 }
 
 TEST_CASE("a target that breaks the login is left; one that refuses is told apart") {

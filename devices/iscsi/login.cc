@@ -25,6 +25,11 @@ namespace {
 constexpr int kMaxRounds = 32;             // a target that never ends is broken
 constexpr size_t kMaxChallenge = 1024;     // RFC 7143, 12.1.3
 constexpr uint32_t kMaxLength = 0xffffff;  // of the length keys, 512 to 2^24-1
+// MD5 and SHA-256 (chap.h). MD5 first: tgtd takes the first that it knows, and 7 for SHA-1. A target that has
+// to do without MD5 takes the other.
+constexpr char kChapAlgorithms[] = "5,7";
+
+constexpr char kNoDigest[] = "this machine's OpenSSL refuses the CHAP algorithm";
 
 std::optional<uint32_t> ParseNumber(std::string_view text, uint32_t low, uint32_t high) {
   int base = 10;
@@ -51,13 +56,13 @@ bool IsIn(std::initializer_list<std::string_view> list, std::string_view item) {
 }
 
 // As CHAP_R and CHAP_C are written.
-void AddBinary(TextBuffer& text, std::string_view key, const std::array<uint8_t, 16>& bytes) {
-  char hex[2 + 2 * sizeof bytes + 1] = "0x";
+void AddBinary(TextBuffer& text, std::string_view key, std::span<const uint8_t> bytes) {
+  char hex[2 + 2 * Chap::kMaxDigest + 1] = "0x";
   for (size_t i = 0; i < bytes.size(); ++i) std::snprintf(hex + 2 + 2 * i, 3, "%02x", bytes[i]);
   text.AddPair(key, hex);
 }
 
-bool IsSame(const std::array<uint8_t, 16>& ours, const uint8_t* bytes, size_t size) {
+bool IsSame(std::span<const uint8_t> ours, const uint8_t* bytes, size_t size) {
   return size == ours.size() && CRYPTO_memcmp(ours.data(), bytes, size) == 0;
 }
 
@@ -148,7 +153,7 @@ LoginStep LoginPhase::OnSecurityText(std::string_view text) {
                         connection_.chap.user.empty() ? "none" : "CHAP");
         return LoginStep::kRefused;
       }
-      if (pair->value == "CHAP" && !authenticated_) request_.AddPair("CHAP_A", "5");
+      if (pair->value == "CHAP" && !authenticated_) request_.AddPair("CHAP_A", kChapAlgorithms);
     } else if (pair->key == "CHAP_A") {
       algorithm = pair->value;
     } else if (pair->key == "CHAP_I") {
@@ -170,16 +175,19 @@ LoginStep LoginPhase::AnswerChallenge(std::string_view algorithm, std::string_vi
   uint8_t bytes[kMaxChallenge];
   const std::optional<size_t> length = DecodeBinary(challenge, bytes, sizeof bytes);
   const std::optional<uint32_t> id = ParseNumber(identifier, 0, 255);
-  if (authenticated_ || algorithm != "5" || !length || !id)
+  const std::optional<ChapAlgorithm> chosen = ParseChapAlgorithm(algorithm);
+  if (authenticated_ || !chosen || !length || !id)
     return BreakWith("the target's CHAP challenge is malformed");
   // A target that sends back what we sent wants to learn the answer to it (RFC 7143, 12.1.3).
   if (!proved_ && (IsSame(challenge_, bytes, *length) || IsSame(last_challenge_, bytes, *length)))
     return BreakWith("the target sends our own CHAP challenge back");
-  const std::optional<Chap::Digest> digest = chap_.ComputeResponse(
-      static_cast<uint8_t>(*id), connection_.chap.secret, {reinterpret_cast<char*>(bytes), *length});
-  if (!digest) return BreakWith("MD5 is not available");
+  algorithm_ = *chosen;
+  const std::optional<Chap::Digest> digest =
+      chap_.ComputeResponse(algorithm_, static_cast<uint8_t>(*id), connection_.chap.secret,
+                            {reinterpret_cast<char*>(bytes), *length});
+  if (!digest) return BreakWith(kNoDigest);
   request_.AddPair("CHAP_N", connection_.chap.user);
-  AddBinary(request_, "CHAP_R", *digest);
+  AddBinary(request_, "CHAP_R", digest->view());
   if (!proved_) ChallengeTarget();
   authenticated_ = true;
   return LoginStep::kSend;
@@ -198,13 +206,13 @@ void LoginPhase::ChallengeTarget() {
 
 LoginStep LoginPhase::CheckTarget(std::string_view response) {
   if (!authenticated_ || proved_) return BreakWith("the target answers a CHAP challenge that was not sent");
-  uint8_t bytes[sizeof(Chap::Digest)];
+  uint8_t bytes[Chap::kMaxDigest];
   const std::optional<size_t> length = DecodeBinary(response, bytes, sizeof bytes);
   const std::optional<Chap::Digest> wanted =
-      chap_.ComputeResponse(challenge_id_, connection_.target_chap.secret,
+      chap_.ComputeResponse(algorithm_, challenge_id_, connection_.target_chap.secret,
                             {reinterpret_cast<const char*>(challenge_.data()), challenge_.size()});
-  if (!wanted) return BreakWith("MD5 is not available");
-  if (!length || !IsSame(*wanted, bytes, *length))
+  if (!wanted) return BreakWith(kNoDigest);
+  if (!length || !IsSame(wanted->view(), bytes, *length))
     return BreakWith("the target does not know the secret by which it has to prove itself");
   proved_ = true;
   return LoginStep::kSend;

@@ -80,10 +80,11 @@ class LoginPhase {
   Reason failure_;
   NegotiatedParameters parameters_;
   Stage stage_ = Stage::kSecurity;
-  Stage offered_ = Stage::kSecurity;  // what the parameters were offered for
-  bool transit_ = false;              // we are ready for the next stage
-  bool authenticated_ = false;        // we have answered the challenge, or need not
-  bool proved_ = false;               // the target has answered ours, or need not
+  Stage offered_ = Stage::kSecurity;               // what the parameters were offered for
+  bool transit_ = false;                           // we are ready for the next stage
+  bool authenticated_ = false;                     // we have answered the challenge, or need not
+  bool proved_ = false;                            // the target has answered ours, or need not
+  ChapAlgorithm algorithm_ = ChapAlgorithm::kMd5;  // that the target has chosen of ours
   // Ours, of this login and of the one before it.
   using Challenge = std::array<uint8_t, 16>;
   Challenge challenge_{}, last_challenge_{};

@@ -16,12 +16,13 @@ struct MutualRig : SessionRig {
     session.BeginLogin();
   }
   // What we send in answer to the target's challenge.
-  std::string Challenged(const std::string& challenge = "0x0102030405060708") {
+  std::string Challenged(const std::string& challenge = "0x0102030405060708",
+                         const std::string& algorithm = "5") {
     Sent();
     Receive(Pdu(kLoginResponse, 0x00, 0, true, Key("AuthMethod=CHAP")));
     Sent();
-    Receive(
-        Pdu(kLoginResponse, 0x00, 0, true, Key("CHAP_A=5") + Key("CHAP_I=7") + Key("CHAP_C=" + challenge)));
+    Receive(Pdu(kLoginResponse, 0x00, 0, true,
+                Key("CHAP_A=" + algorithm) + Key("CHAP_I=7") + Key("CHAP_C=" + challenge)));
     return session.broken() ? "" : SentText();
   }
   static std::string ValueOf(const std::string& key, const std::string& text) {
@@ -29,13 +30,15 @@ struct MutualRig : SessionRig {
     return text.substr(at, text.find(' ', at) - at);
   }
   // The target's answer to what we sent, with this secret.
-  static std::string AnswerTo(const std::string& sent, const std::string& secret) {
+  static std::string AnswerTo(const std::string& sent, const std::string& secret,
+                              ChapAlgorithm algorithm = ChapAlgorithm::kMd5) {
     uint8_t challenge[64];
     const auto length = DecodeBinary(ValueOf("CHAP_C", sent), challenge, sizeof challenge);
-    const auto digest = Chap().ComputeResponse(static_cast<uint8_t>(std::stoi(ValueOf("CHAP_I", sent))),
-                                               secret, {reinterpret_cast<char*>(challenge), *length});
+    const auto digest =
+        Chap().ComputeResponse(algorithm, static_cast<uint8_t>(std::stoi(ValueOf("CHAP_I", sent))), secret,
+                               {reinterpret_cast<char*>(challenge), *length});
     std::string response = "0x";
-    for (const uint8_t byte : *digest) {
+    for (const uint8_t byte : digest->view()) {
       response += "0123456789abcdef"[byte >> 4];
       response += "0123456789abcdef"[byte & 15];
     }
@@ -57,6 +60,13 @@ TEST_CASE_METHOD(MutualRig,
   const std::string again = Challenged();
   CHECK(ValueOf("CHAP_C", again) != ValueOf("CHAP_C", sent));
   CHECK(ValueOf("CHAP_I", again) != ValueOf("CHAP_I", sent));
+}
+
+TEST_CASE_METHOD(MutualRig, "a target that has chosen SHA-256 proves itself by that, and by nothing else") {
+  const ChapAlgorithm proof = GENERATE(ChapAlgorithm::kSha256, ChapAlgorithm::kMd5);
+  const std::string sent = Challenged("0x0102030405060708", "7");
+  Receive(Pdu(kLoginResponse, 0x81, 0, true, AnswerTo(sent, "of the target", proof)));
+  CHECK(session.broken() == (proof != ChapAlgorithm::kSha256));
 }
 
 TEST_CASE_METHOD(MutualRig, "a target that does not prove itself gets no further, and may be another later") {

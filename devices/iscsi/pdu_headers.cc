@@ -9,9 +9,11 @@
 namespace lunkeeper::iscsi {
 namespace {
 
-// The same for ever: a new login then ends the remains of the session before it (RFC 7143, 6.3.5). The
-// initiator's name is a node's and the target a grant's, so nobody else has it.
-constexpr std::array<uint8_t, 6> kIsid = {0x80, 0x4c, 0x4b, 0x00, 0x00, 0x01};
+// Of a LUN the same for ever: a new login then ends the remains of the session before it (RFC 7143, 6.3.5),
+// and nothing of the sessions to the other LUNs of that target. The initiator's name is a node's, so nobody
+// else has it. The last two bytes are the LUN's number.
+constexpr std::array<uint8_t, 6> kIsid = {0x80, 0x4c, 0x4b, 0x00, 0x00, 0x00};
+constexpr size_t kIsidQualifierAt = 4;
 
 // Immediate delivery: such a request takes no command number and no place in the target's window, so it can
 // be sent when that is full.
@@ -58,10 +60,11 @@ Header DataOutHeader(Task& task, uint64_t lun, uint32_t length, const SequenceNu
 
 Header NopOutHeader(uint32_t tag) { return ImmediateHeader(kNopOut, tag); }
 
-Header LoginHeader(uint8_t flags) {
+Header LoginHeader(uint8_t flags, uint64_t lun) {
   Header header = ImmediateHeader(kLoginRequest, kLoginTag);
   header[1] = flags;
   std::copy(kIsid.begin(), kIsid.end(), header.begin() + kLunAt);
+  Put16(header.data() + kLunAt + kIsidQualifierAt, static_cast<uint32_t>(lun));
   Put32(header.data() + kTargetTagAt, 0);  // the connection's id
   return header;
 }
