@@ -25,6 +25,11 @@
 // through the next portal, until it has failed for `doubt_timeout`. This is for arrays that cache nothing
 // (cache_ids.h): elsewhere an error may be of earlier writes, and comes only once.
 //
+// A LUN of another array does not show whether it has lost its cache. If it has one, nothing that is
+// acknowledged stays in it: writes have FUA, or where the LUN does not honour that, each is followed by a
+// flush before it is answered. An error of a write that was answered before (a deferred error) is the error
+// of the next flush.
+//
 // It fails **for good**, with every request answered by EIO at once, when
 //   - the target refuses the login (bad secret, target gone: what a fenced or released grant looks like), at
 //     each of its portals since the last login that worked: one alone may be somebody else's by now,
@@ -76,7 +81,8 @@ struct LunRequest {
     std::chrono::steady_clock::time_point doubted_since = {};  // its first error that was not believed
     uint64_t doubted_to = 0;                                   // where the command that failed so ended
     bool in_flight = false;                                    // else it waits to be sent
-    std::chrono::steady_clock::time_point at;                  // when it was sent, or is to be
+    bool syncing = false;                      // all of it is written, and has to reach the medium
+    std::chrono::steady_clock::time_point at;  // when it was sent, or is to be
     std::chrono::steady_clock::time_point submitted;
   } internal;
 };

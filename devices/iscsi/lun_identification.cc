@@ -17,12 +17,17 @@ namespace {
 
 // With a pause of 250 ms (iscsi_lun.cc) a LUN has ten seconds to become ready, as after a start of its array.
 constexpr int kMostRetries = 40;
-constexpr uint8_t kIllegalRequest = 5;
+constexpr uint8_t kCheckCondition = 2, kNoSense = 0, kIllegalRequest = 5;
+
+// Whether the LUN does not know the question. istgt says so without a reason.
+bool IsUnknown(const Task& task) {
+  return task.status == kCheckCondition && (task.sense_key == kIllegalRequest || task.sense_key == kNoSense);
+}
 
 }  // namespace
 
 void LunIdentification::Restart() {
-  facts_ = LunFacts();
+  facts_ = LunFacts{.lost_writes = facts_.lost_writes};
   question_ = Question::kReady;
   retries_ = 0;
 }
@@ -37,6 +42,7 @@ bool LunIdentification::SendQuestion() {
 }
 
 LunIdentification::Progress LunIdentification::TakeReply(const Task& task, Reason& reason) {
+  if (TellsOfLoss(task)) facts_.lost_writes = true;
   const CommandOutcome outcome = EvaluateCommand(task, LunOp::kReadCapacity);
   if (outcome.next == NextStep::kAgain || outcome.next == NextStep::kLater) {
     return AskAgain(outcome.next, reason);
@@ -46,7 +52,7 @@ LunIdentification::Progress LunIdentification::TakeReply(const Task& task, Reaso
       reason.Format("%s: the answer makes no sense for a disk", QuestionName(question_));
       return Progress::kFailed;
     }
-  } else if (task.sense_key != kIllegalRequest || !IsOptional(question_)) {
+  } else if (!IsUnknown(task) || !IsOptional(question_)) {
     reason.Format("%s was refused (status %02x, sense %x/%02x/%02x)", QuestionName(question_), task.status,
                   task.sense_key, task.asc, task.ascq);
     return Progress::kFailed;
@@ -102,6 +108,7 @@ void LunIdentification::PublishFacts() {
   state_->write_same = std::strcmp(facts_.boot_id, kNothingCached) != 0;
   if (state_->logins == 0) state_->first_login = std::time(nullptr);
   ++state_->logins;
+  facts_.lost_writes = false;  // it tells so once
 }
 
 }  // namespace lunkeeper::iscsi

@@ -41,7 +41,7 @@ struct LunState {
   // Why it has failed, and a text for people about why it is not healthy; both set before `health`.
   std::atomic<LunFailure> failure;
   SharedText<160> reason;
-  char boot_id[17];  // of the storage host, as the LUN showed it at the last good login
+  char boot_id[17];  // of the storage host, as the LUN showed it at the last good login; see cache_ids.h
   std::atomic<uint64_t> size_bytes;
   std::atomic<uint32_t> block_size;
   std::atomic<bool> write_cache;         // false: every acknowledged write is durable

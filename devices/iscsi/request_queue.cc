@@ -112,6 +112,8 @@ void RequestQueue::StartCommand(LunRequest* request, Task* task, Clock::time_poi
   auto& state = request->internal;
   if (request->op == LunOp::kReadCapacity) {
     BuildQuestion(Question::kCapacity, capacity_answer_.data(), *task);
+  } else if (state.syncing) {
+    BuildFlush(*task);
   } else {
     state.span = CommandLength(*request, facts_);
     BuildCommand(*request, facts_, state.span, *task);
@@ -127,7 +129,11 @@ void RequestQueue::StartCommand(LunRequest* request, Task* task, Clock::time_poi
 void RequestQueue::OnCommandDone(LunRequest* request, const Task& task, Clock::time_point now) {
   auto& state = request->internal;
   state.in_flight = false;
-  const CommandOutcome outcome = EvaluateCommand(task, request->op);
+  const CommandOutcome outcome = EvaluateCommand(task, state.syncing ? LunOp::kFlush : request->op);
+  if (TellsOfLoss(task)) {
+    if (!facts_.write_cache) return FinishRequest(request, EIO, now);  // nobody flushes
+    lost_writes_ = true;
+  }
   switch (outcome.next) {
     case NextStep::kDone:
       return OnPartDone(request, task, now);
@@ -166,13 +172,22 @@ bool RequestQueue::IsDoubted(LunRequest& request, Clock::time_point now) {
 void RequestQueue::OnPartDone(LunRequest* request, const Task& task, Clock::time_point now) {
   auto& state = request->internal;
   if (request->op == LunOp::kReadCapacity) return FinishRequest(request, TakeCapacity(task), now);
-  if (request->op == LunOp::kFlush) return FinishRequest(request, 0, now);
+  if (request->op == LunOp::kFlush)
+    return FinishRequest(request, std::exchange(lost_writes_, false) ? EIO : 0, now);
+  if (state.syncing) return FinishRequest(request, 0, now);
   state.position += state.span;
   state.retries = 0;
   // Parts before the one that failed are done again in each session.
   if (state.position >= state.doubted_to) state.doubted_since = {};
-  if (state.position < request->length) return PostponeUntil(request, now);
+  state.syncing = state.position >= request->length && NeedsSync(*request);
+  if (state.position < request->length || state.syncing) return PostponeUntil(request, now);
   FinishRequest(request, 0, now);
+}
+
+// Whether what it has done may be in a cache whose loss nobody would notice.
+bool RequestQueue::NeedsSync(const LunRequest& request) const {
+  const bool by_fua = request.op == LunOp::kWrite && facts_.takes_fua;
+  return Modifies(request.op) && facts_.write_through() && !by_fua;
 }
 
 // The LUN's size never shrinks here: a smaller one is a matter for the next login, which fails the Lun.
@@ -215,7 +230,8 @@ void RequestQueue::CountSuccess(const LunRequest& request, Clock::time_point now
     default:
       break;
   }
-  if (Modifies(request.op) && facts_.write_cache && !request.fua) ++state_->cached_writes;
+  const bool cached = facts_.write_cache && !facts_.write_through();
+  if (Modifies(request.op) && cached && !request.fua) ++state_->cached_writes;
 }
 
 // EOPNOTSUPP is a question answered, not an error of I/O.
@@ -254,6 +270,7 @@ bool RequestQueue::TakeBack() {
   for (LunRequest* at = active_.front(); at != nullptr; at = at->internal.next) {
     at->internal.in_flight = false;
     at->internal.position = 0;  // parts already done may have been lost with the storage host's cache
+    at->internal.syncing = false;
     at->internal.retries = 0;
   }
   queued_.Prepend(active_);
@@ -311,7 +328,8 @@ RequestQueue::Clock::duration RequestQueue::TimeLimit(LunOp op) const {
 
 bool RequestQueue::IsOverdue(Clock::time_point now) const {
   for (const LunRequest* at = active_.front(); at != nullptr; at = at->internal.next) {
-    if (at->internal.in_flight && now - at->internal.at >= TimeLimit(at->op)) return true;
+    const LunOp op = at->internal.syncing ? LunOp::kFlush : at->op;
+    if (at->internal.in_flight && now - at->internal.at >= TimeLimit(op)) return true;
   }
   return false;
 }

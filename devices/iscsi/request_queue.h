@@ -36,7 +36,10 @@ class RequestQueue {
   // Takes a request only to refuse it.
   void RefuseRequest(LunRequest* request, int error);
   // What the LUN said of itself at the login of this connection. Before the first StartRequests on it.
-  void SetFacts(const LunFacts& facts) { facts_ = facts; }
+  void SetFacts(const LunFacts& facts) {
+    facts_ = facts;
+    lost_writes_ = lost_writes_ || facts.lost_writes;
+  }
 
   // Starts what can be started now, postponed requests first.
   void StartRequests(Clock::time_point now);
@@ -70,6 +73,7 @@ class RequestQueue {
  private:
   void StartPostponed(Clock::time_point now);
   Clock::duration TimeLimit(LunOp op) const;
+  bool NeedsSync(const LunRequest& request) const;
   int RefusalOf(const LunRequest& request) const;
   void StartCommand(LunRequest* request, Task* task, Clock::time_point now);
   void OnPartDone(LunRequest* request, const Task& task, Clock::time_point now);
@@ -95,6 +99,7 @@ class RequestQueue {
   uint32_t alone_left_ = 0;  // so many requests are yet to be sent one by one
   bool hold_ = false;
   bool doubts_target_ = false;
+  bool lost_writes_ = false;               // the target has said so since the last flush
   Clock::time_point believed_until_ = {};  // its errors are
   alignas(8) std::array<char, kMaxAnswer + 1> capacity_answer_;
 };

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
+#include "devices/cache_ids.h"
 #include "devices/iscsi/pdu.h"
 
 namespace lunkeeper::iscsi {
@@ -35,6 +37,7 @@ enum Status : uint8_t {
   kTaskAborted = 0x40,
 };
 enum SenseKey : uint8_t {
+  kNoSense = 0x0,
   kRecovered = 0x1,
   kNotReady = 0x2,
   kIllegalRequest = 0x5,
@@ -99,6 +102,7 @@ void BuildUnmap(uint64_t lba, uint64_t blocks, Task& task) {
 
 CommandOutcome EvaluateSense(const Task& task, LunOp op) {
   constexpr uint8_t kInvalidOpcode = 0x20, kInvalidField = 0x24, kSpaceAllocationFailed = 0x27;
+  if (task.deferred) return {NextStep::kAgain};
   // A unit attention tells of the past (a reset, a new size) and ABORTED COMMAND of a command that was
   // dropped: in both the command was not carried out, and all commands here may be repeated.
   switch (task.sense_key) {
@@ -176,6 +180,7 @@ bool TakeCapacity(const AnswerBytes& page, LunFacts& facts) {
 // MODE SENSE(10): a header of 8 bytes, block descriptors, then the page.
 void TakeCaching(const AnswerBytes& page, LunFacts& facts) {
   facts.write_protected = (page.NumberAt(3, 1) & 0x80) != 0;
+  facts.takes_fua = (page.NumberAt(3, 1) & 0x10) != 0;
   const size_t at = 8 + page.NumberAt(6, 2);
   if ((page.NumberAt(at, 1) & 0x3f) != 0x08 || at + 3 > page.size) return;
   facts.write_cache = (page.NumberAt(at + 2, 1) & 0x04) != 0;
@@ -191,14 +196,25 @@ void BuildInquiry(uint8_t page, Task& task) {
 
 }  // namespace
 
+bool LunFacts::write_through() const { return write_cache && std::strcmp(boot_id, kUnknownCache) == 0; }
+
 uint32_t CommandLength(const LunRequest& request, const LunFacts& facts) {
   const uint64_t left = request.length - request.internal.position;
   return static_cast<uint32_t>(std::min(left, LimitOf(request.op, facts)));
 }
 
+void BuildFlush(Task& task) {
+  task.cdb.fill(0);
+  task.cdb[0] = kSynchronizeCache16;  // 0 blocks from 0: all of them
+  task.direction = Direction::kNone;
+  task.data = nullptr;
+  task.length = 0;
+}
+
 void BuildCommand(const LunRequest& request, const LunFacts& facts, uint32_t length, Task& task) {
   const uint64_t lba = (request.offset + request.internal.position) / (facts.block_size);
   const uint64_t blocks = length / facts.block_size;
+  const bool fua = request.fua || (facts.write_through() && facts.takes_fua);
   task.cdb.fill(0);
   task.direction = Direction::kNone;
   task.data = nullptr;
@@ -207,15 +223,14 @@ void BuildCommand(const LunRequest& request, const LunFacts& facts, uint32_t len
     case LunOp::kRead:
     case LunOp::kWrite:
       task.cdb[0] = request.op == LunOp::kRead ? kRead16 : kWrite16;
-      task.cdb[1] = request.op == LunOp::kWrite && request.fua ? 0x08 : 0;  // FUA
+      task.cdb[1] = request.op == LunOp::kWrite && fua ? 0x08 : 0;  // FUA
       PutBlocks(task, lba, blocks);
       task.direction = request.op == LunOp::kRead ? Direction::kIn : Direction::kOut;
       task.data = request.data + request.internal.position;
       task.length = length;
       break;
     case LunOp::kFlush:
-      task.cdb[0] = kSynchronizeCache16;
-      break;  // 0 blocks from 0: all of them
+      return BuildFlush(task);
     case LunOp::kDiscard:
     case LunOp::kWriteZeroes:
       if (request.op == LunOp::kDiscard && !facts.write_same_unmap) return BuildUnmap(lba, blocks, task);
@@ -229,6 +244,11 @@ void BuildCommand(const LunRequest& request, const LunFacts& facts, uint32_t len
     case LunOp::kReadCapacity:
       break;  // a question, not a command
   }
+}
+
+bool TellsOfLoss(const Task& task) {
+  return task.status == kCheckCondition && task.deferred && task.sense_key != kNoSense &&
+         task.sense_key != kRecovered && task.sense_key != kUnitAttention;
 }
 
 CommandOutcome EvaluateCommand(const Task& task, LunOp op) {
@@ -305,6 +325,7 @@ bool TakeAnswer(Question question, const Task& task, LunFacts& facts) {
     case Question::kInquiry:
       if (page.size < 36 || (page.bytes[0] & 0x1f) != 0) return false;  // not a disk
       CopyTrimmed(reinterpret_cast<const char*>(page.bytes) + 16, 16, facts.boot_id, sizeof facts.boot_id);
+      if (!IsCacheId(facts.boot_id)) std::strcpy(facts.boot_id, kUnknownCache);
       return true;
     case Question::kSerial:
       if (!is_page(0x80)) return false;

@@ -11,12 +11,15 @@ namespace lunkeeper::iscsi {
 
 // What the LUN says of itself, gathered at each login. Lengths in blocks unless they say bytes; 0: no limit.
 struct LunFacts {
-  char boot_id[17] = "";  // INQUIRY's product id, which our array sets to the storage host's boot id
+  // INQUIRY's product id, which our array sets to the storage host's boot id; another's: kUnknownCache.
+  char boot_id[17] = "";
   char serial[256] = "";  // page 80h, without surrounding blanks
   uint64_t blocks = 0;
   uint32_t block_size = 0;  // bytes
   bool write_cache = true;  // until it says otherwise: to flush in vain is safe
   bool write_protected = false;
+  bool takes_fua = false;         // FUA of a write counts (DPOFUA)
+  bool lost_writes = false;       // it has told so, by a deferred error
   bool reads_zeroes = false;      // unmapped blocks do
   bool unmap_command = false;     // UNMAP works
   bool write_same_unmap = false;  // WRITE SAME may unmap
@@ -27,6 +30,8 @@ struct LunFacts {
 
   uint64_t size_bytes() const { return blocks * block_size; }
   // WRITE SAME is the better of the two ways: it zeroes what is no whole granule, which UNMAP leaves out.
+  // Nothing that was acknowledged may stay in its cache: nobody would notice the loss (cache_ids.h).
+  bool write_through() const;
   bool can_unmap() const { return write_same_unmap || unmap_command; }
   bool unmap_zeroes() const {
     return reads_zeroes && (write_same_unmap || (unmap_command && unmap_granularity <= 1));
@@ -37,6 +42,8 @@ struct LunFacts {
 uint32_t CommandLength(const LunRequest& request, const LunFacts& facts);
 // Makes `task` that command.
 void BuildCommand(const LunRequest& request, const LunFacts& facts, uint32_t length, Task& task);
+// Makes `task` a flush of all that the LUN has.
+void BuildFlush(Task& task);
 
 // What to do about a command that the target has answered.
 enum class NextStep {
@@ -51,6 +58,8 @@ struct CommandOutcome {
   int error = 0;
 };
 CommandOutcome EvaluateCommand(const Task& task, LunOp op);
+// Whether the answer says that something was lost which had been acknowledged before (SPC-4, 4.5.7).
+bool TellsOfLoss(const Task& task);
 
 // The questions at a login, in order.
 enum class Question : uint8_t {

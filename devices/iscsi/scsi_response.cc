@@ -12,6 +12,7 @@ namespace {
 void ParseSense(const uint8_t* sense, uint32_t length, Task& task) {
   if (length < 4) return;
   const uint8_t format = sense[0] & 0x7f;
+  task.deferred = format == 0x71 || format == 0x73;
   if (format == 0x72 || format == 0x73) {
     task.sense_key = sense[1] & 0x0f;
     task.asc = sense[2];

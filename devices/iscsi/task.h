@@ -21,6 +21,7 @@ struct Task {
   uint8_t response = 0;      // 0: the target carried the command out, `status` holds
   uint8_t status = 0;        // SAM status
   uint8_t sense_key = 0, asc = 0, ascq = 0;
+  bool deferred = false;  // the sense is of an earlier command, and this one was not carried out
 
   struct {
     uint32_t tag = 0;

@@ -17,6 +17,7 @@ void TaskTable::TakeTask(Task* task) {
   free_.pop_back();
   task->transferred = 0;
   task->response = task->status = task->sense_key = task->asc = task->ascq = 0;
+  task->deferred = false;
   task->internal = {};
   task->internal.tag = (++uses_ << 16) | slot;  // never kNoTag: there are fewer slots than that
   task->internal.active = true;

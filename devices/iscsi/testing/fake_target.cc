@@ -231,7 +231,7 @@ bool FakeTarget::HandleCommand(int fd, const Pdu& pdu) {
   }
   ++exp_cmd_sn_;
   const uint8_t* cdb = &pdu.header[kCdbAt];
-  FakeCommand command{cdb[0], Get64(cdb + 2), Get32(cdb + 10), sessions_};
+  FakeCommand command{cdb[0], Get64(cdb + 2), Get32(cdb + 10), sessions_, (cdb[1] & 8) != 0};
   const Traits now = traits();
   const Reaction reaction = now.script ? now.script(command) : Reaction{};
   Note(Named(command));
@@ -345,7 +345,7 @@ std::vector<uint8_t> FakeTarget::Answer(const uint8_t* cdb) {
     Put32(&answer[8], kBlock);
   } else if (cdb[0] == 0x5a) {
     answer.resize(28);
-    answer[8] = 0x08;
+    answer[3] = now.takes_fua ? 0x10 : 0, answer[8] = 0x08;
     answer[10] = now.write_cache ? 0x04 : 0;
   } else {
     answer.clear();
@@ -370,7 +370,7 @@ bool FakeTarget::SendStatus(int fd, const Pdu& pdu, const Reaction& reaction) {
   if (reaction.status == 2) {
     sense.resize(20);
     sense[1] = 18;
-    sense[2] = 0x70;
+    sense[2] = reaction.deferred ? 0x71 : 0x70;
     sense[4] = reaction.key;
     sense[14] = reaction.asc;
     sense[15] = reaction.ascq;

@@ -26,6 +26,7 @@ struct FakeCommand {
   uint64_t lba = 0;
   uint32_t blocks = 0;
   int session = 0;  // 1 for the first login
+  bool fua = false;
 };
 
 struct Reaction {
@@ -43,6 +44,7 @@ struct Reaction {
   uint8_t status = 0, key = 0, asc = 0, ascq = 0;
   std::vector<uint8_t> raw = {};
   int pings = 0;
+  bool deferred = false;  // the sense data are of an earlier command
 };
 inline Reaction AfterPings(int pings) { return {.kind = Reaction::kPings, .raw = {}, .pings = pings}; }
 inline Reaction Sense(uint8_t key, uint8_t asc = 0, uint8_t ascq = 0) {
@@ -59,7 +61,7 @@ class FakeTarget {
     std::string serial = "serial-1";
     std::string product = "0123456789abcdef";
     uint64_t blocks = 8192;
-    bool write_cache = true;
+    bool write_cache = true, takes_fua = false;
     bool unmap = false;
     bool write_same_unmap = false;
     uint32_t max_transfer = 0;  // blocks
