@@ -5,7 +5,7 @@
 #include <cstring>
 #include <random>
 
-#include "devices/iscsi/testing/tgt_lun_rig.h"
+#include "devices/iscsi/testing/lun_driver.h"
 
 namespace lunkeeper {
 

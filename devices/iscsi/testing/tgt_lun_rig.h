@@ -13,11 +13,9 @@
 #include <vector>
 
 #include "base/testing/test_host.h"
-#include "devices/iscsi/lun_loop.h"
+#include "devices/iscsi/testing/lun_driver.h"
 
 namespace lunkeeper {
-
-using std::chrono::seconds;
 
 inline constexpr uint64_t kSize = 64 << 20;
 inline constexpr char kName[] = "iqn.2026-11.io.lunkeeper:test";
@@ -96,21 +94,12 @@ class Tgtd {
   pid_t pid_ = -1;
 };
 
-struct BlockRequest : LunRequest {
-  BlockRequest() {
-    data = buffer;
-    done = [](LunRequest* request) { static_cast<BlockRequest*>(request)->answered = true; };
-  }
-  char buffer[4096] = {};
-  bool answered = true;
-};
-
 // What our array sets; the first data of a write goes out unasked.
 inline const std::vector<std::string> kParameters = {
     "MaxRecvDataSegmentLength --value 16384", "FirstBurstLength --value 65536",
     "MaxBurstLength --value 262144", "InitialR2T --value No"};
 
-class TgtLunRig {
+class TgtLunRig : public LunDriver {
  public:
   explicit TgtLunRig(const std::vector<std::string>& parameters = kParameters, int slow_ms = 0)
       : tgtd(parameters, slow_ms) {
@@ -121,30 +110,8 @@ class TgtLunRig {
     options.serial = "serial-1";
     options.size_bytes = kSize;
   }
-  ~TgtLunRig() { lun->Fail("the test is over"); }
-  void Make() {
-    lun = MakeLun(options, &state);
-    loop.Add(lun.get());
-    lun->Start();
-  }
-  bool Becomes(LunHealth health) {
-    return loop.RunUntil([&] { return state.health == health; }, seconds(30));
-  }
-  int Do(LunOp op, uint64_t offset, uint64_t length, char* data = nullptr) {
-    BlockRequest request;
-    request.op = op, request.offset = offset, request.length = length;
-    if (data != nullptr) request.data = data;
-    request.answered = false;
-    lun->Submit(&request);
-    REQUIRE(loop.RunUntil([&] { return request.answered; }, seconds(60)));
-    return request.error;
-  }
 
   Tgtd tgtd;
-  LunOptions options;
-  LunState state{};
-  LunLoop loop;
-  std::unique_ptr<Lun> lun;
 };
 
 }  // namespace lunkeeper
