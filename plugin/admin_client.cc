@@ -84,10 +84,13 @@ void PrintArray(const admin::v1::ArrayStatus& array) {
 }
 
 void PrintDevices(const admin::v1::StatusResponse& response) {
-  Table devices({{"VOLUME"}, {"DEVICE"}, {"SIZE"}, {"HEALTH"}, {"WHY"}});
+  Table devices(
+      {{"VOLUME"}, {"DEVICE"}, {"SIZE"}, {"HEALTH"}, {"PORTAL"}, {"PORTAL SINCE"}, {"MOVES"}, {"WHY"}});
   for (const auto& device : response.devices()) {
-    devices.AddRow(
-        {device.volume(), device.path(), GiB(device.size_bytes()), device.health(), device.reason()});
+    const bool known = !device.used_portal().empty();
+    devices.AddRow({device.volume(), device.path(), GiB(device.size_bytes()), device.health(),
+                    OrDash(device.used_portal()), TimeCell(device.path_since_unix_seconds()),
+                    known ? absl::StrCat(device.path_moves()) : "-", device.reason()});
   }
   PrintTable("devices", devices);
 }

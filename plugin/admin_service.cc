@@ -349,6 +349,7 @@ class AdminService final : public admin::v1::Admin::Service {
       status->set_health(ToString(device.health));
       status->set_reason(device.reason);
       status->set_portal(device.portal);
+      status->set_used_portal(device.used_portal);
     }
     FillDeviceIo(out);
     return absl::OkStatus();
@@ -373,6 +374,9 @@ class AdminService final : public admin::v1::Admin::Service {
       io->set_written_bytes(counters.written_bytes);
       io->set_read_microseconds(statistics.reads.microseconds);
       io->set_write_microseconds(statistics.writes.microseconds);
+      status.set_path_moves(statistics.path_moves);
+      if (statistics.path_since != absl::InfinitePast())
+        status.set_path_since_unix_seconds(absl::ToUnixSeconds(statistics.path_since));
     }
   }
 

@@ -93,6 +93,26 @@ void WriteTroubles(const std::vector<Device>& devices, FamilyWriter& writer) {
   writer.WriteOut();
 }
 
+// Of data paths that say which portal they use.
+void WritePaths(const std::vector<Device>& devices, FamilyWriter& writer) {
+  const auto knows = [](const Device& device) {
+    return !device.used_portal.empty() && device.statistics.path_since != absl::InfinitePast();
+  };
+  writer.Begin("lunkeeper_volume_path_moves_total", "How often I/O went on at another portal",
+               MetricType::Counter);
+  for (const Device& device : devices)
+    if (knows(device))
+      writer.AddValue({{"volume", device.volume.value()}}, static_cast<double>(device.statistics.path_moves));
+  writer.WriteOut();
+  writer.Begin("lunkeeper_volume_path_since_seconds", "Since when I/O goes by this portal, in Unix time",
+               MetricType::Gauge);
+  for (const Device& device : devices)
+    if (knows(device))
+      writer.AddValue({{"volume", device.volume.value()}, {"portal", device.used_portal}},
+                      static_cast<double>(absl::ToUnixSeconds(device.statistics.path_since)));
+  writer.WriteOut();
+}
+
 void WriteStates(const std::vector<Device>& devices, FamilyWriter& writer) {
   writer.Begin("lunkeeper_volume_health", "1 for the state that the device is in", MetricType::Gauge);
   for (const Device& device : devices) {
@@ -133,6 +153,7 @@ std::string WriteVolumeMetrics(const absl::StatusOr<std::vector<Device>>& device
     WriteCounts(*devices, writer);
     WriteIo(*devices, writer);
     WriteTroubles(*devices, writer);
+    WritePaths(*devices, writer);
     WriteStates(*devices, writer);
   }
   return writer.Take();

@@ -54,6 +54,20 @@ TEST_CASE("a volume is in one state, and its errors, reconnects and age are told
   CHECK_THAT(text, !Contains("lunkeeper_volume_attached_seconds{volume=\"rack1-old\"}"));
 }
 
+TEST_CASE("the portal that a volume's I/O goes by is told, with its moves, where the data path knows them") {
+  Device device = MakeDevice("rack1-v1");
+  device.used_portal = "10.0.1.5:3260";
+  device.statistics.path_since = absl::FromUnixSeconds(1'700'000'000);
+  device.statistics.path_moves = 3;
+  const std::string text = WriteVolumeMetrics(std::vector{device, MakeDevice("rack1-old")});
+  for (const char* line :
+       {"lunkeeper_volume_path_since_seconds{volume=\"rack1-v1\",portal=\"10.0.1.5:3260\"} 1700000000\n",
+        "lunkeeper_volume_path_moves_total{volume=\"rack1-v1\"} 3\n"})
+    CHECK_THAT(text, Contains(line));
+  CHECK_THAT(text, !Contains("lunkeeper_volume_path_since_seconds{volume=\"rack1-old\"") &&
+                       !Contains("lunkeeper_volume_path_moves_total{volume=\"rack1-old\""));
+}
+
 TEST_CASE("devices are counted by health, and those that are set aside on their own") {
   Device set_aside = MakeDevice("rack1-v1", DeviceHealth::kFailed);
   set_aside.set_aside = true;

@@ -37,6 +37,8 @@ void AddStatistics(const LunState& lun, datapath::Device& device) {
   const uint64_t logins = lun.logins;
   device.set_reconnects(logins > 0 ? logins - 1 : 0);
   device.set_digest_errors(lun.digest_errors);
+  device.set_path_since_unix_seconds(lun.portal_since);
+  device.set_path_moves(lun.path_moves);
   device.set_attached_unix_seconds(lun.first_login);
   *device.mutable_read_latency() = ToMessage(lun.read_latency);
   *device.mutable_write_latency() = ToMessage(lun.write_latency);
@@ -61,6 +63,7 @@ datapath::Device BuildDevice(const SupervisedVolume& volume, const VolumeSlot& s
   device.set_target(volume.options.connection().target());
   device.set_portal(volume.options.connection().portal());
   *device.mutable_other_portals() = volume.options.connection().other_portals();
+  device.set_used_portal(lun.portal.Load());
   device.set_reads(lun.reads);
   device.set_writes(lun.writes);
   device.set_flushes(lun.flushes);

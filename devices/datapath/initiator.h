@@ -59,6 +59,9 @@ struct DeviceStatistics {
   uint64_t reconnects = 0;
   uint64_t digest_errors = 0;                  // reconnects after data or headers that came changed
   absl::Time attached = absl::InfinitePast();  // which means that it is not known
+  // Since when the used portal is that one, and how often it was another one before. Not known: as above.
+  absl::Time path_since = absl::InfinitePast();
+  uint64_t path_moves = 0;
 };
 
 struct Device {
@@ -69,6 +72,7 @@ struct Device {
   Iqn target;
   std::string portal;                      // where the target is
   std::vector<std::string> other_portals;  // and where else
+  std::string used_portal;                 // of the last good login; empty: not known
   DeviceHealth health = DeviceHealth::kHealthy;
   std::string reason;      // why it is not healthy
   bool set_aside = false;  // failed, since the data path's workers crashed on it

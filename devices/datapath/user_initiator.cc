@@ -44,9 +44,12 @@ DeviceStatistics ToStatistics(const datapath::Device& from) {
                                  .writes = ToCounts(from.write_latency()),
                                  .flushes = ToCounts(from.flush_latency()),
                                  .reconnects = from.reconnects(),
-                                 .digest_errors = from.digest_errors()};
+                                 .digest_errors = from.digest_errors(),
+                                 .path_moves = from.path_moves()};
   if (from.attached_unix_seconds() != 0)
     statistics.attached = absl::FromUnixSeconds(from.attached_unix_seconds());
+  if (from.path_since_unix_seconds() != 0)
+    statistics.path_since = absl::FromUnixSeconds(from.path_since_unix_seconds());
   return statistics;
 }
 
@@ -58,6 +61,7 @@ Device ToDevice(const datapath::Device& from) {
   device.read_only = from.read_only();
   device.target = Iqn(from.target());
   device.portal = from.portal();
+  device.used_portal = from.used_portal();
   device.other_portals = {from.other_portals().begin(), from.other_portals().end()};
   device.health = from.health() == datapath::Device::HEALTHY        ? DeviceHealth::kHealthy
                   : from.health() == datapath::Device::RECONNECTING ? DeviceHealth::kReconnecting

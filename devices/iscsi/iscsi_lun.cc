@@ -257,7 +257,7 @@ void IscsiLun::AcceptLun() {
   const LunFailure failure = identification_.CheckIdentity(reason_);
   if (failure != LunFailure::kNone) return BreakSession(failure);
   requests_.SetFacts(identification_.facts());
-  identification_.PublishFacts();
+  identification_.PublishFacts(connection_.portal());
   FAIL_POINT("lun.login.accepted");
   connection_.NoteSuccess();
   phase_ = Phase::kReady;

@@ -19,9 +19,10 @@ constexpr std::chrono::milliseconds kLookInterval(100);
 LunConnection::LunConnection(const Connection& connection, InitiatorSession* session) : session_(session) {
   const std::optional<Address> own = ParseAddress(connection.portal);
   if (!own) return;
-  portals_.push_back({.address = *own});
+  portals_.push_back({.address = *own, .text = connection.portal});
   for (const std::string& portal : connection.other_portals)
-    if (const std::optional<Address> other = ParseAddress(portal)) portals_.push_back({.address = *other});
+    if (const std::optional<Address> other = ParseAddress(portal))
+      portals_.push_back({.address = *other, .text = portal});
 }
 
 void LunConnection::NoteSuccess() {

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -36,6 +37,8 @@ class LunConnection {
   // The present portal has refused the login. Whether all have, since the last success: a single one may be
   // somebody else's by now.
   bool NoteRefusal();
+  // As configured.
+  const char* portal() const { return portals_[next_].text.c_str(); }
   bool is_open() const { return static_cast<bool>(socket_); }
   int fd() const { return socket_.get(); }
 
@@ -78,6 +81,7 @@ class LunConnection {
   // What happened there is of the time since the last success.
   struct Portal {
     Address address;
+    std::string text;
     bool refused = false;  // the login
     bool closed = false;   // the last connection
     UniqueFd look = {};    // an attempt beside that at another portal

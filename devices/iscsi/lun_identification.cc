@@ -97,7 +97,15 @@ LunFailure LunIdentification::CheckIdentity(Reason& reason) const {
   return LunFailure::kNone;
 }
 
-void LunIdentification::PublishFacts() {
+// The first login is no move, nor is one after those of a worker that told no portal.
+void LunIdentification::PublishPath(const char* portal) {
+  if (state_->portal.Holds(portal)) return;
+  if (!state_->portal.Holds("")) ++state_->path_moves;
+  state_->portal_since = std::time(nullptr);
+  state_->portal.Store(portal);
+}
+
+void LunIdentification::PublishFacts(const char* portal) {
   std::memcpy(state_->boot_id, facts_.boot_id, sizeof state_->boot_id);
   state_->block_size = facts_.block_size;
   state_->size_bytes = facts_.size_bytes();
@@ -109,6 +117,7 @@ void LunIdentification::PublishFacts() {
   if (state_->logins == 0) state_->first_login = std::time(nullptr);
   ++state_->logins;
   facts_.lost_writes = false;  // it tells so once
+  PublishPath(portal);
 }
 
 }  // namespace lunkeeper::iscsi

@@ -34,12 +34,13 @@ class LunIdentification {
 
   // Once complete: kNone if the volume may be served from here, else why never again, with `reason`.
   LunFailure CheckIdentity(Reason& reason) const;
-  // Tells the state what the LUN is; before it is healthy, so that a reader who sees that may rely on all of
-  // it.
-  void PublishFacts();
+  // Tells the state what the LUN is, and at which portal; before it is healthy, so that a reader who sees
+  // that may rely on all of it.
+  void PublishFacts(const char* portal);
   const LunFacts& facts() const { return facts_; }
 
  private:
+  void PublishPath(const char* portal);
   Progress AskAgain(NextStep next, Reason& reason);
 
   const LunOptions& options_;

@@ -68,6 +68,35 @@ TEST_CASE("a portal that ends each session is left for the other one") {
   REQUIRE(other.At(0) == 'x');
 }
 
+TEST_CASE("the portal in use is told, and each move to another one is counted, also by the next worker") {
+  FakeTarget other;
+  LunRig rig([&](LunOptions& options) { options.connection.other_portals = {other.portal()}; });
+  rig.Start();
+  CHECK(rig.state.portal.Load() == rig.target.portal());
+  CHECK(rig.state.path_moves == 0);
+  CHECK(rig.state.portal_since > 0);
+  rig.CutAndWait();  // and logs in at the same one
+  CHECK(rig.state.logins == 2);
+  CHECK(rig.state.path_moves == 0);
+  rig.state.portal_since = 1;
+  rig.target.Change([](auto& traits) {
+    traits.script = [](const FakeCommand& command) {
+      return Reaction{command.operation == kWrite ? Reaction::kDrop : Reaction::kAnswer};
+    };
+  });
+  REQUIRE(rig.Write(0, 'x') == 0);
+  CHECK(rig.state.portal.Load() == other.portal());
+  CHECK(rig.state.path_moves == 1);
+  CHECK(rig.state.portal_since > 1);
+  // As a worker that dies. The next one begins with the first portal.
+  rig.loop.Remove(rig.lun.get());
+  rig.lun.reset();
+  rig.Make();
+  rig.lun->Start();
+  REQUIRE(rig.loop.RunUntil([&] { return rig.state.path_moves == 2; }, seconds(5)));
+  CHECK(rig.state.portal.Load() == rig.target.portal());
+}
+
 // As gateways of one Ceph are.
 struct TwoGateways {
   TwoGateways() {

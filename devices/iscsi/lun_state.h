@@ -59,6 +59,11 @@ struct LunState {
   // Of `errors`: requests that write, and flushes. Each may have lost data that nobody waited for.
   std::atomic<uint64_t> failed_writes;
   std::atomic<uint64_t> digest_errors;  // connections that a wrong digest has ended
+  // The portal of the last good login; since when it has been that one, in Unix seconds; how often it was
+  // another one than before. Empty: an older worker made the login.
+  SharedText<64> portal;
+  std::atomic<int64_t> portal_since;
+  std::atomic<uint64_t> path_moves;
 
   uint64_t unflushed() const { return cached_writes - flushed_writes; }
 };

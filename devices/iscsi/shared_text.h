@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <string>
 
 namespace lunkeeper {
@@ -24,6 +25,16 @@ class SharedText {
       std::memcpy(&word, bytes + i * sizeof(word), sizeof(word));
       words_[i].store(word, std::memory_order_relaxed);
     }
+  }
+
+  // Whether Store of this text would change nothing. Allocates nothing.
+  bool Holds(const char* text) const {
+    SharedText other{};
+    other.Store(text);
+    return std::equal(std::begin(words_), std::end(words_), std::begin(other.words_),
+                      [](const auto& a, const auto& b) {
+                        return a.load(std::memory_order_relaxed) == b.load(std::memory_order_relaxed);
+                      });
   }
 
   std::string Load() const {

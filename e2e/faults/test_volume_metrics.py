@@ -57,6 +57,8 @@ def test_a_volume_has_series_of_its_io_until_it_is_detached(rig):
     assert shown["lunkeeper_volume_reconnects_total{}"] == 0
     assert shown["lunkeeper_volume_io_errors_total{}"] == 0
     assert shown["lunkeeper_volume_attached_seconds{}"] > 1_700_000_000
+    assert shown[f'lunkeeper_volume_path_since_seconds{{portal="{rig.portal}"}}'] > 1_700_000_000
+    assert shown["lunkeeper_volume_path_moves_total{}"] == 0
     assert len(shown) < 50
     volume.down()
     wait_until(lambda: not series(volume), 5, "its series end")

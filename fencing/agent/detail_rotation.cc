@@ -26,8 +26,10 @@ DeviceDetail DescribeDevice(const Device& device, const std::vector<std::string>
     if (!portal.empty() && detail.paths.size() < kMostPaths)
       detail.paths.push_back({portal, StateOf(device, current, is_lost(portal))});
   };
-  add(device.portal, true);
-  for (const std::string& portal : device.other_portals) add(portal, false);
+  // An older data path does not say which one it uses.
+  const std::string& used = device.used_portal.empty() ? device.portal : device.used_portal;
+  add(device.portal, device.portal == used);
+  for (const std::string& portal : device.other_portals) add(portal, portal == used);
   for (const std::string& mount : mounts)
     if (detail.mounts.size() < kMostMounts && mount.size() <= kLongestDetailText)
       detail.mounts.push_back(mount);

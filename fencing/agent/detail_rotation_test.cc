@@ -81,6 +81,14 @@ TEST_CASE("a path says whether I/O goes there, waits, or cannot") {
   CHECK(Paths(DeviceHealth::kFailed) == "10.0.0.5:3260 failed; 10.0.1.5:3260 failed; ");
 }
 
+TEST_CASE("a path is connected where I/O goes, and not where it went at first") {
+  Device device = DeviceWith(DeviceHealth::kHealthy);
+  device.used_portal = "10.0.1.5:3260";
+  const DeviceDetail detail = DescribeDevice(device, {}, [](const std::string&) { return false; });
+  CHECK(detail.paths == std::vector<DevicePath>{{"10.0.0.5:3260", PathState::kStandby},
+                                                {"10.0.1.5:3260", PathState::kConnected}});
+}
+
 TEST_CASE("what a device has too many of is left out") {
   Device device = DeviceWith(DeviceHealth::kHealthy);
   device.other_portals.resize(100, "10.0.1.5:3260");
