@@ -98,6 +98,7 @@ void PrintDevices(const admin::v1::StatusResponse& response) {
 void PrintStatus(const admin::v1::StatusResponse& response) {
   std::cout << "lunkeeper " << response.version() << ", mode " << response.mode() << ": "
             << (response.not_ready().empty() ? "ready" : "not ready: " + response.not_ready()) << '\n';
+  for (const auto& gateway : response.gateways()) std::cout << gateway.description() << '\n';
   for (const auto& array : response.arrays()) PrintArray(array);
   if (!response.failover().empty()) std::cout << "\nfailover\n";
   for (const std::string& line : response.failover()) std::cout << "  " << line << '\n';

@@ -15,10 +15,10 @@
 #include "base/host_name.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "base/tls.h"
 #include "devices/array/grant_store.h"
 #include "devices/node_id.h"
 #include "plugin/admin_listing.h"
+#include "plugin/admin_status.h"
 #include "plugin/ask_each.h"
 #include "plugin/handover_call.h"
 
@@ -108,10 +108,11 @@ class AdminService final : public admin::v1::Admin::Service {
     for (ArrayStatus& array : AskEach(AllArrays(), &DescribeArray))
       *response->add_arrays() = std::move(array);
     // A data path that does not answer has been reported by CheckReady.
-    if (ready.ok() && backends_.prober != nullptr) ready = FillDevices(response);
+    if (ready.ok() && backends_.prober != nullptr) ready = FillDevices(backends_, response);
     if (backends_.failover)
       for (std::string& line : backends_.failover()) response->add_failover(std::move(line));
-    FillCertificates(response);
+    FillGateways(backends_, response);
+    FillCertificates(backends_, response);
     response->set_node_id(backends_.node.value());
     response->set_not_ready(std::string(ready.message()));
     return grpc::Status::OK;
@@ -326,58 +327,6 @@ class AdminService final : public admin::v1::Admin::Service {
     }
     for (const FenceRecord& fence : fences) FillFence(fence, out->add_fences());
     return seen.unseen.empty() ? absl::OkStatus() : absl::UnavailableError(seen.unseen.front().why);
-  }
-
-  void FillCertificates(admin::v1::StatusResponse* out) const {
-    for (const auto& files : backends_.certificates)
-      for (const std::string& file : files()) {
-        auto* status = out->add_certificates();
-        status->set_file(file);
-        const auto end = CertificateEnds(file);
-        if (end.ok()) status->set_end_unix_seconds(absl::ToUnixSeconds(*end));
-        status->set_trouble(std::string(end.status().message()));
-      }
-  }
-
-  absl::Status FillDevices(admin::v1::StatusResponse* out) const {
-    ASSIGN_OR_RETURN(const std::vector<Device> devices, backends_.prober->List());
-    for (const Device& device : devices) {
-      auto* status = out->add_devices();
-      status->set_volume(device.volume.value());
-      status->set_path(device.path);
-      status->set_size_bytes(device.size_bytes);
-      status->set_health(ToString(device.health));
-      status->set_reason(device.reason);
-      status->set_portal(device.portal);
-      status->set_used_portal(device.used_portal);
-    }
-    FillDeviceIo(out);
-    return absl::OkStatus();
-  }
-
-  // A data path that is gone, or too old to count, leaves the devices without it.
-  void FillDeviceIo(admin::v1::StatusResponse* out) const {
-    if (!backends_.list_statistics) return;
-    const auto counted = backends_.list_statistics();
-    if (!counted.ok()) return;
-    std::map<std::string, const Device*> by_volume;
-    for (const Device& device : *counted) by_volume[device.volume.value()] = &device;
-    for (auto& status : *out->mutable_devices()) {
-      const auto found = by_volume.find(status.volume());
-      if (found == by_volume.end()) continue;
-      const IoCounters& counters = found->second->counters;
-      const DeviceStatistics& statistics = found->second->statistics;
-      auto* io = status.mutable_io();
-      io->set_reads(counters.reads);
-      io->set_writes(counters.writes);
-      io->set_read_bytes(counters.read_bytes);
-      io->set_written_bytes(counters.written_bytes);
-      io->set_read_microseconds(statistics.reads.microseconds);
-      io->set_write_microseconds(statistics.writes.microseconds);
-      status.set_path_moves(statistics.path_moves);
-      if (statistics.path_since != absl::InfinitePast())
-        status.set_path_since_unix_seconds(absl::ToUnixSeconds(statistics.path_since));
-    }
   }
 
   const Backends& backends_;

@@ -39,6 +39,7 @@ absl::StatusOr<Backends> OpenAgent(const ArrayAgentOptions& options) {
   }
   Backends backends;
   ASSIGN_OR_RETURN(const auto host, OpenPool(options.serve, &backends));
+  WatchGateways(&backends);
   // Set on SIGTERM: requests that wait for a volume are answered UNAVAILABLE, and controllers ask again.
   const auto leaving = std::make_shared<std::atomic<bool>>(false);
   ArrayServiceOptions service;
@@ -54,6 +55,7 @@ absl::StatusOr<Backends> OpenAgent(const ArrayAgentOptions& options) {
   };
   service.serving = backends.array_serving;
   service.confirm = [host] { return host->ConfirmServing(); };
+  service.gateway = [host] { return host->FindGateway(); };
   service.identity = [host] { return host->identity(); };
   service.note_copy = [host](const PoolIdentity& known) { host->NoteCopy(known); };
   if (revoked != nullptr)

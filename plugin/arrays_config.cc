@@ -251,11 +251,20 @@ class ArraysFileImpl final : public ArraysFile {
   absl::Status CheckServing() override {
     absl::Status last;
     // One array that serves is enough to be ready: with another down, most volumes still work.
-    for (const std::shared_ptr<RemoteArray>& array : ListConnections()) {
+    for (const auto& [name, array] : ListConnections()) {
       last = array->CheckServing(kCheckTimeout);
       if (last.ok()) return last;
     }
     return last;
+  }
+
+  std::vector<ArrayGateway> AskGateways() override {
+    std::vector<ArrayGateway> gateways;
+    for (const auto& [name, array] : ListConnections()) {
+      const auto state = array->AskGateway(kCheckTimeout);
+      if (state.ok() && *state) gateways.push_back({name, **state});
+    }
+    return gateways;
   }
 
   bool IsInForce() const override {
@@ -293,10 +302,11 @@ class ArraysFileImpl final : public ArraysFile {
     std::shared_ptr<RemoteArray> array;
   };
 
-  std::vector<std::shared_ptr<RemoteArray>> ListConnections() const {
+  // By name.
+  std::map<std::string, std::shared_ptr<RemoteArray>> ListConnections() const {
     absl::MutexLock lock(&mutex_);
-    std::vector<std::shared_ptr<RemoteArray>> arrays;
-    for (const ArrayMember& member : members_) arrays.push_back(member.array);
+    std::map<std::string, std::shared_ptr<RemoteArray>> arrays;
+    for (const ArrayMember& member : members_) arrays[member.entry.remote.name] = member.array;
     return arrays;
   }
 

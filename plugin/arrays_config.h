@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "devices/array/arrays.h"
+#include "devices/array/gateway_state.h"
 #include "devices/array/remote/remote_array.h"
 
 namespace lunkeeper {
@@ -40,6 +41,8 @@ class ArraysFile : public Arrays {
   // OK when at least one of the arrays serves; else the reason of the last one. Takes a second for each array
   // that hangs.
   virtual absl::Status CheckServing() = 0;
+  // Of each array that has gateways and answers, which one serves it. Takes a second for each that hangs.
+  virtual std::vector<ArrayGateway> AskGateways() = 0;
   // Whether the file as it is now is in force.
   virtual bool IsInForce() const = 0;
   // The files of the certificates that it names.

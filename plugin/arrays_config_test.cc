@@ -128,6 +128,11 @@ TEST_CASE("a changed file takes effect, a wrong one does not, and what stayed ke
   const auto first = arrays.ListArrays().front().array;
   CHECK(first->volumes().GetCapacity().ok());
   CHECK(arrays.CheckServing().ok());
+  CHECK(arrays.AskGateways().empty());
+  one.SetGateway(GatewayState{.host = "storage-1", .epoch = 3});
+  REQUIRE(arrays.AskGateways().size() == 1);
+  CHECK(arrays.AskGateways().front().array == "one");
+  CHECK(arrays.AskGateways().front().state.epoch == 3);
 
   Replace(path, File({Entry("one", one.address(), tls), Entry("two", two.address(), tls)}));
   REQUIRE(Eventually([&] { return arrays.ListArrays().size() == 2; }));

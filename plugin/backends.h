@@ -14,6 +14,7 @@
 #include "base/metrics.h"
 #include "base/periodic.h"
 #include "devices/array/arrays.h"
+#include "devices/array/gateway_state.h"
 #include "devices/array/tgt/tgt_array.h"
 #include "devices/datapath/duplicate_store.h"
 #include "devices/datapath/initiator.h"
@@ -22,6 +23,7 @@
 #include "fencing/failover/array_uses.h"
 #include "node/grant_source.h"
 #include "node/limit_watch.h"
+#include "plugin/gateway_watch.h"
 #include "plugin/server.h"
 
 namespace lunkeeper {
@@ -58,6 +60,14 @@ struct Backends {
   std::function<absl::Status(const HandoverWatch& watch)> hand_over;
   // Also refuses while the cluster that has the volumes shows that it runs.
   std::function<absl::StatusOr<Reassigned>(const Reassignment& asked)> reassign;
+
+  // Which gateway serves each array that has some and answers; empty: none of them is known here. Takes a
+  // second for each array that hangs.
+  std::function<std::vector<ArrayGateway>()> ask_gateways;
+  // Tells Kubernetes of one that has just changed; OK once it knows, also from another controller. Empty: it
+  // is not told.
+  std::function<absl::Status(const ArrayGateway&)> tell_gateway;
+  std::shared_ptr<GatewayWatch> gateways;  // asks and tells; null without ask_gateways
 
   // Null, and no node id, without the Node service.
   NodeId node;

@@ -25,6 +25,7 @@
 #include "fencing/coordinator/kube_token_reviewer.h"
 #include "fencing/failover/array_removal.h"
 #include "fencing/failover/failover.h"
+#include "fencing/failover/gateway_event.h"
 #include "fencing/failover/removal_record.h"
 #include "fencing/kube/kube_client.h"
 #include "plugin/failover_settings.h"
@@ -46,6 +47,7 @@ struct CoordinatorServer {
   std::unique_ptr<ReplicaPoll> others;
   std::shared_ptr<RemainingArrays> remaining;  // null with --no-failover, as the next ones
   std::unique_ptr<fencing::RemovalWatch> removal_watch;
+  kube::LeaseName lease;  // by which replicas choose the leader
   std::unique_ptr<fencing::Failover> failover;
   std::unique_ptr<fencing::ArrayRemoval> removal;
   std::unique_ptr<FailoverSettingsFile> settings;  // may be null
@@ -70,6 +72,8 @@ constexpr char kLease[] = "lunkeeper-failover";
 
 // For what it writes to the API server, and what it asks of the array that is added back.
 constexpr absl::Duration kRemovalTimeout = absl::Seconds(60);
+// For an event; where this is not enough, another call follows.
+constexpr absl::Duration kTellTimeout = absl::Seconds(5);
 
 // A heartbeat of a node with thousands of volumes. The port is open to strangers.
 constexpr int kLongestRequest = 128 << 10;
@@ -127,6 +131,7 @@ absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, c
     };
   ASSIGN_OR_RETURN(options.lease.space, kube::InClusterNamespace());
   options.lease.name = kLease;
+  server->lease = options.lease;
   config.connections = fencing::kConnections;
   // All connections at once, and kept open by the reads of the lease: when a node dies, its pods are deleted
   // in parallel, and none waits for a TLS handshake.
@@ -146,10 +151,15 @@ absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, c
   return absl::OkStatus();
 }
 
-void AddReport(const std::shared_ptr<CoordinatorServer>& server, Backends* backends) {
+void AddReport(const std::shared_ptr<CoordinatorServer>& server, const std::string& self,
+               Backends* backends) {
   if (server->failover == nullptr) return;
   backends->failover = [server] { return server->failover->ReportStatus(); };
   const std::string by = absl::StrCat("operator@", HostName());
+  backends->tell_gateway = [server, self](const ArrayGateway& gateway) {
+    return fencing::TellGateway(*server->kubernetes, server->lease, self, gateway,
+                                absl::Now() + kTellTimeout);
+  };
   backends->array_removal.remove = [server, by](const std::string& array, bool force) {
     return server->removal->RemoveArray({.array = array, .force = force, .by = by},
                                         absl::Now() + kRemovalTimeout);
@@ -198,7 +208,7 @@ absl::Status OpenCoordinator(const CoordinatorOptions& options, const FailoverFl
   // The services above see the arrays and their grants as the coordinator does.
   backends->arrays = server->arrays;
   backends->all_grants = server->all_grants;
-  AddReport(server, backends);
+  AddReport(server, self, backends);
   backends->certificates.push_back([path = options.certificate] { return std::vector{path}; });
   backends->listeners.push_back(std::move(listener));
   return absl::OkStatus();

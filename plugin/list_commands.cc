@@ -4,11 +4,13 @@
 #include "plugin/list_commands.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <functional>
 #include <iostream>
 #include <memory>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -114,6 +116,16 @@ absl::StatusOr<admin::v1::StatusResponse> AskStatus(const ListCommand& command) 
                                                                         {});
 }
 
+void AddGatewayCells(const admin::v1::StatusResponse& status, const std::string& array,
+                     std::vector<Cell>& row) {
+  const auto is_its = [&](const admin::v1::GatewayStatus& gateway) { return gateway.array() == array; };
+  const auto found = std::ranges::find_if(status.gateways(), is_its);
+  const bool known = found != status.gateways().end();
+  row.push_back(OrDash(known ? found->host() : ""));
+  row.push_back(TimeCell(known ? found->since_unix_seconds() : 0));
+  row.push_back(OrDash(known ? found->change() : ""));
+}
+
 absl::Status PrintArrays(const ListCommand& command) {
   ASSIGN_OR_RETURN(const auto status, AskStatus(command));
   Table table({{"ARRAY", "name"},
@@ -121,18 +133,24 @@ absl::Status PrintArrays(const ListCommand& command) {
                {"SIZE", "total_bytes"},
                {"AVAILABLE", "available_bytes"},
                {"GRANTS", "grants"},
-               {"FENCES", "fences"}});
+               {"FENCES", "fences"},
+               {"GATEWAY", "gateway"},
+               {"GATEWAY SINCE", "gateway_since", true},
+               {"LAST CHANGE", "gateway_change", true}});
+  // Not 0: a script must not take an array that is away for an empty one.
+  const Cell unknown("-", nullptr);
   for (const auto& array : status.arrays()) {
-    if (!array.not_serving().empty()) {
-      // Not 0: a script must not take an array that is away for an empty one.
-      const Cell unknown("-", nullptr);
-      table.AddRow({array.name(), Cell("no", false), unknown, unknown, unknown, unknown});
-      continue;
+    std::vector<Cell> row = {array.name(), Cell("no", false), unknown, unknown, unknown, unknown};
+    if (array.not_serving().empty()) {
+      row = {array.name(),
+             Cell("yes", true),
+             SizeCell(array.total_bytes()),
+             SizeCell(array.available_bytes()),
+             Cell(absl::StrCat(array.grants_size()), array.grants_size()),
+             Cell(absl::StrCat(array.fences_size()), array.fences_size())};
     }
-    table.AddRow({array.name(), Cell("yes", true), SizeCell(array.total_bytes()),
-                  SizeCell(array.available_bytes()),
-                  Cell(absl::StrCat(array.grants_size()), array.grants_size()),
-                  Cell(absl::StrCat(array.fences_size()), array.fences_size())});
+    AddGatewayCells(status, array.name(), row);
+    table.AddRow(std::move(row));
   }
   command.Print(table, "arrays");
   return CheckAllServe(status);

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <memory>
 #include <string>
@@ -41,6 +42,7 @@ namespace {
 constexpr absl::Duration kDatapathStart = absl::Seconds(20);
 constexpr absl::Duration kLookAfterDatapath = absl::Seconds(1);
 constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
+constexpr absl::Duration kLookForStandbys = absl::Seconds(10);
 
 absl::Status OpenArray(const ServeOptions& options, Backends* backends) {
   ASSIGN_OR_RETURN(const auto pool, OpenPool(options, backends));
@@ -61,6 +63,7 @@ absl::Status OpenRemoteArrays(const ServeOptions& options, Backends* backends) {
   ASSIGN_OR_RETURN(std::shared_ptr<ArraysFile> file, OpenArraysFile(options.arrays_file));
   backends->all_grants = MakeGrantRouter(*file);
   backends->array_serving = [file] { return file->CheckServing(); };
+  backends->ask_gateways = [file] { return file->AskGateways(); };
   backends->reports.push_back([file](Metrics& metrics) {
     metrics.SetGauge("lunkeeper_arrays_file_good", "Whether the arrays file is in force as it is",
                      file->IsInForce() ? 1 : 0);
@@ -194,6 +197,29 @@ void ReportGrants(TgtArray& pool, const std::string& name, Metrics& metrics) {
       absl::ToDoubleSeconds(use->oldest_release));
 }
 
+// Whether another gateway could take the array. It looks beside all else, for seconds where there is none.
+class StandbyWatch {
+ public:
+  explicit StandbyWatch(std::shared_ptr<TgtArray> pool)
+      : pool_(std::move(pool)), looks_(kLookForStandbys, [this] { FindStandbys(); }) {}
+  void ReportMetrics(const std::string& array, Metrics& metrics) const {
+    const Sight sight = seen_;
+    if (sight == Sight::kUnknown) return;
+    metrics.SetGauge("lunkeeper_array_has_standby", "Whether another gateway stands by for the array",
+                     {{{{"array", array}}, sight == Sight::kThere ? 1.0 : 0.0}});
+  }
+
+ private:
+  enum class Sight { kUnknown, kNone, kThere };
+  void FindStandbys() {
+    const auto hosts = pool_->ListStandbys();
+    if (hosts.ok()) seen_ = hosts->empty() ? Sight::kNone : Sight::kThere;
+  }
+  const std::shared_ptr<TgtArray> pool_;
+  std::atomic<Sight> seen_ = Sight::kUnknown;
+  Periodic looks_;  // last: its thread uses the others
+};
+
 }  // namespace
 
 absl::Status MakeFolder(const std::string& path) {
@@ -229,12 +255,29 @@ absl::StatusOr<std::shared_ptr<TgtArray>> OpenPool(const ServeOptions& options, 
     return pool->BackUp(folder, watch);
   };
   backends->hand_over = [pool](const HandoverWatch& watch) { return pool->HandOver(watch); };
+  if (!array.ceph.pool.empty()) {
+    backends->ask_gateways = [pool, name = array.name]() -> std::vector<ArrayGateway> {
+      const auto state = pool->FindGateway();
+      return state ? std::vector{ArrayGateway{name, *state}} : std::vector<ArrayGateway>();
+    };
+  }
+  if (!array.ceph.pool.empty() && !array.peer_portals.empty()) {
+    backends->reports.push_back([standbys = std::make_shared<StandbyWatch>(pool), name = array.name](
+                                    Metrics& metrics) { standbys->ReportMetrics(name, metrics); });
+  }
   backends->reports.push_back(
       [pool, name = array.name](Metrics& metrics) { ReportPool(*pool, name, metrics); });
   backends->reports.push_back(
       [pool, name = array.name](Metrics& metrics) { ReportGrants(*pool, name, metrics); });
   backends->owner = pool;
   return pool;
+}
+
+void WatchGateways(Backends* backends) {
+  if (!backends->ask_gateways) return;
+  backends->gateways = std::make_shared<GatewayWatch>(backends->ask_gateways, backends->tell_gateway);
+  backends->reports.push_back(
+      [watch = backends->gateways](Metrics& metrics) { watch->ReportMetrics(metrics); });
 }
 
 absl::StatusOr<Backends> OpenBackends(const ServeOptions& options) {
@@ -245,6 +288,7 @@ absl::StatusOr<Backends> OpenBackends(const ServeOptions& options) {
     if (!options.coordinator.listen.empty())
       RETURN_IF_ERROR(OpenCoordinator(options.coordinator, options.failover,
                                       static_cast<size_t>(options.max_volumes_per_node), &backends));
+    WatchGateways(&backends);
   }
   if (options.HasNode()) RETURN_IF_ERROR(OpenNode(options, &backends));
   return backends;

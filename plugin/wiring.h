@@ -19,6 +19,9 @@ absl::Status MakeFolder(const std::string& path);
 // the process's array, the caller decides.
 absl::StatusOr<std::shared_ptr<TgtArray>> OpenPool(const ServeOptions& options, Backends* backends);
 
+// Begins to watch the gateways, where any can be asked for (Backends::ask_gateways).
+void WatchGateways(Backends* backends);
+
 // Opens what the mode needs; see the parts' own factories for how each can fail. May take a while: it
 // restores what a crash cut short.
 absl::StatusOr<Backends> OpenBackends(const ServeOptions& options);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import time
@@ -12,7 +13,7 @@ import pytest
 from harness.checker import BlockChecker
 from harness.ceph import Ceph
 from harness.cleanup import wait_until
-from harness.gateways import Gateway, Machine
+from harness.gateways import Gateway, Machine, path_of, status_of
 from harness.processes import state_of
 from harness.rig import Rig
 from harness.volume import MIB, Volume
@@ -55,6 +56,10 @@ def test_a_gateway_freezes_and_a_writer_goes_on_without_an_error(rig: Rig, secon
     frozen = first.freeze()
     wait_until(second.serves, 120, lambda: f"the second one serves\n{second.tail()}")
     checker.wait_for_writes(300, seconds=120)
+    wait_until(
+        lambda: re.search(r"was shut out after \d+\.\d s of silence", status_of(second)), 30, "it is told"
+    )
+    assert path_of(rig.nodes[0].server, volume.id) == (second.portal, 1)
     first.thaw(frozen)
     wait_until(first.is_gone, 60, "the old gateway has ended, and its tgtd")
     checker.wait_for_writes(300, seconds=120)

@@ -15,7 +15,7 @@ import pytest
 
 from harness.checker import BlockChecker
 from harness.cleanup import wait_until
-from harness.gateways import Gateway, Machine, serves
+from harness.gateways import Gateway, Machine, path_of, serves, status_of
 from harness.processes import Daemon, state_of
 from harness.rig import Rig, Server
 from harness.volume import MIB, Volume
@@ -134,8 +134,10 @@ def test_an_array_is_handed_over_back_and_forth_without_an_error(rig: Rig, secon
             print(f"the command took {took:.1f} s, and the writer waited {writer.pause():.1f} s\n{said}")
             wait_until(lambda: stands_by(serving.agent), 60, lambda: f"it stands by\n{serving.agent.tail()}")
             assert serves(other.agent)
+            wait_until(lambda: "gave it away; it was ready" in status_of(other.agent), 30, "it is told")
             serving, other = other, serving
             rig.controller = serving.agent
+        assert path_of(rig.nodes[0].server, writer.volume.id) == (rig.portal, 4)
 
 
 @BOTH

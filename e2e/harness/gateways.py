@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
 from pathlib import Path
 
 from harness.ceph import Ceph
+from harness.places import LUNKEEPER
 from harness.processes import kill_pid, listener_of
 from harness.rig import CLUSTER, LIST_PORTALS, TGT_SOCKETS, Rig, Server, free_control_port
 
@@ -47,6 +50,20 @@ class Gateway(Server):
 
     def serves(self) -> bool:
         return serves(self)
+
+
+def status_of(server: Server) -> str:
+    """What `lunkeeper status` says there."""
+    argv = [str(LUNKEEPER), "status", f"--endpoint=unix://{server.socket}"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    return str(done.stdout)
+
+
+def path_of(server: Server, volume: str) -> tuple[str, int]:
+    """By which portal a node's I/O to the volume goes, and how often it has moved."""
+    row = re.search(rf"^ *{volume} .* ([0-9.]+:\d+) +\S+Z +(\d+)", status_of(server), re.MULTILINE)
+    assert row, status_of(server)
+    return row[1], int(row[2])
 
 
 def serves(gateway: Server) -> bool:

@@ -18,14 +18,19 @@ std::string TrimNote(std::string text) {
 }  // namespace
 
 absl::Status RecordEvent(KubeClient& client, const ObjectEvent& event, absl::Time now, const Limits& limits) {
-  // generateName: events need unique names, and nobody looks one up by its name.
+  // generateName: events need unique names, and most are not looked up by it.
   const std::string space = event.space.empty() ? kOfClusters : event.space;
   Json regarding = {{"apiVersion", event.api_version}, {"kind", event.kind}, {"name", event.name}};
   if (!event.space.empty()) regarding["namespace"] = event.space;
   if (!event.uid.empty()) regarding["uid"] = event.uid;
+  Json metadata = {{"namespace", space}};
+  if (event.own_name.empty())
+    metadata["generateName"] = "lunkeeper-";
+  else
+    metadata["name"] = event.own_name;
   const Json object = {{"apiVersion", "events.k8s.io/v1"},
                        {"kind", "Event"},
-                       {"metadata", {{"generateName", "lunkeeper-"}, {"namespace", space}}},
+                       {"metadata", std::move(metadata)},
                        {"eventTime", FormatMicroTime(now)},
                        {"type", event.event_kind == EventKind::kWarning ? "Warning" : "Normal"},
                        {"reason", event.reason},

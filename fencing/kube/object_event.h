@@ -1,7 +1,7 @@
 #pragma once
 // Writes events.k8s.io/v1 Events: sentences for people about an object, shown by `kubectl describe` and
-// `kubectl events`. Stateless, thread-safe. Not repeatable: each call makes another event. Nothing may depend
-// on one.
+// `kubectl events`. Stateless, thread-safe. Nothing may depend on one. Not repeatable: each call makes
+// another event, but of one that has a name of its own: ALREADY_EXISTS, somebody has recorded it.
 
 #include <string>
 
@@ -21,6 +21,7 @@ struct ObjectEvent {
   std::string action;             // what was done: "Fence"
   std::string note;               // the sentence; cut at 1 KiB
   std::string reporter_instance;  // the replica that reports it
+  std::string own_name = {};      // of the event; empty: whatever is free
 };
 
 absl::Status RecordEvent(KubeClient& client, const ObjectEvent& event, absl::Time now, const Limits& limits);

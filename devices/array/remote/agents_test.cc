@@ -270,4 +270,27 @@ TEST_CASE_METHOD(TwoAgents, "an address of another array's agent keeps no call f
   CHECK(Eventually([&] { return array->volumes().GetCapacity().ok(); }));
 }
 
+TEST_CASE("an array says which gateway serves it, and one without gateways, or of an older agent, nothing") {
+  TwoAgents agents;
+  const auto array = agents.ConnectToBoth();
+  agents.old.SetServing(kNotServing);
+  CHECK(array->AskGateway(kLong).value() == std::nullopt);
+  GatewayState state = {.host = "storage-2.example",
+                        .epoch = 7,
+                        .before = "storage-1",
+                        .change = GatewayChange::kTakeover,
+                        .since = absl::FromUnixSeconds(1'800'000'000),
+                        .served_for = absl::Seconds(3),
+                        .phases = {{"silence", absl::Milliseconds(5100)}, {"targets", absl::Seconds(1)}}};
+  agents.serving.SetGateway(state);
+  agents.old.SetGateway(GatewayState{.host = "storage-1", .epoch = 6});
+  CHECK(array->AskGateway(kLong).value() == state);
+  // A name that is none would be a part of a metric.
+  state.before = "a\"} 1\nx{y=\"";
+  agents.serving.SetGateway(state);
+  CHECK(array->AskGateway(kLong).value()->before.empty());
+  agents.serving.SetServing(kNotServing);
+  CHECK(absl::IsUnavailable(array->AskGateway(kLong).status()));
+}
+
 }  // namespace lunkeeper::testing

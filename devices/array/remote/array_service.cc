@@ -22,6 +22,7 @@
 #include "absl/time/clock.h"
 #include "base/grpc_status.h"
 #include "base/status_macros.h"
+#include "devices/array/remote/gateway_messages.h"
 #include "devices/array/remote/meant.h"
 #include "devices/array/remote/name_messages.h"
 #include "devices/array/remote/request_texts.h"
@@ -48,8 +49,7 @@ std::string CertificateOf(const ServerContext& context) {
   return shown.empty() ? "" : std::string(shown.front().data(), shown.front().size());
 }
 
-// A page is one message, and gRPC's clients refuse messages above a size of theirs (kMostAnswerBytes in
-// remote_array.cc). The page's token leads to the rest of the list.
+// gRPC's clients refuse messages above a size (kMostAnswerBytes); the page's token leads to the rest.
 size_t PageLimit(uint32_t asked) { return asked == 0 ? kLongestPage : std::min<size_t>(asked, kLongestPage); }
 
 class ArrayServiceImpl final : public v1::ArrayService::Service {
@@ -57,9 +57,10 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
   explicit ArrayServiceImpl(ArrayServiceOptions options)
       : options_(std::move(options)), places_(options_.waiting) {}
 
-  // Goes through the same checks as every other call. So a controller with a wrong certificate or array name
-  // finds out when it asks for readiness, not with its first volume.
-  grpc::Status Check(ServerContext* context, const v1::CheckRequest* request, v1::CheckResponse*) override {
+  // Checked as every call, so a controller with a wrong certificate finds out before its first volume.
+  grpc::Status Check(ServerContext* context, const v1::CheckRequest* request,
+                     v1::CheckResponse* response) override {
+    if (options_.gateway) *response = wire::ToMessage(options_.gateway());
     return AnswerRead(context, request, [&](Array&) { return options_.serving(); });
   }
 

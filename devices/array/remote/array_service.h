@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "devices/array/array.h"
+#include "devices/array/gateway_state.h"
 #include "devices/array/pool_identity.h"
 #include "devices/array/remote/array.grpc.pb.h"
 #include "devices/array/remote/waiting_places.h"
@@ -36,6 +37,8 @@ struct ArrayServiceOptions {
   // Which copy of its pool the array is; nothing: it serves none yet. Empty: that is not known, and no call
   // is refused for it.
   std::function<std::optional<PoolIdentity>()> identity;
+  // Which gateway serves the array, once it does. Empty: it has none.
+  std::function<std::optional<GatewayState>()> gateway = nullptr;
   // Told with each call of a controller that knows one which copy that is. May be empty.
   std::function<void(const PoolIdentity&)> note_copy;
   // True: the agent is being stopped, and requests that wait are sent away with UNAVAILABLE. Empty: never.

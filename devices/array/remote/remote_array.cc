@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "devices/array/remote/agent_caller.h"
 #include "devices/array/remote/array.grpc.pb.h"
+#include "devices/array/remote/gateway_messages.h"
 #include "devices/array/remote/kept_holders.h"
 #include "devices/array/remote/listed_names.h"
 #include "devices/array/remote/name_messages.h"
@@ -48,6 +49,12 @@ class RemoteArrayImpl final : public RemoteArray,
   absl::Status CheckServing(absl::Duration timeout) override {
     v1::CheckResponse response;
     return CallAgent(&Stub::AsyncCheck, v1::CheckRequest(), &response, timeout);
+  }
+
+  absl::StatusOr<std::optional<GatewayState>> AskGateway(absl::Duration timeout) override {
+    v1::CheckResponse response;
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncCheck, v1::CheckRequest(), &response, timeout));
+    return wire::FromMessage(response);
   }
 
   absl::StatusOr<Volume> CreateVolume(const VolumeSpec& spec) override {

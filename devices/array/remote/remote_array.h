@@ -14,6 +14,7 @@
 // Thread-safe. Owns its connection; destroyed after the last call has returned.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "absl/time/time.h"
 #include "base/tls.h"
 #include "devices/array/array.h"
+#include "devices/array/gateway_state.h"
 
 namespace lunkeeper {
 
@@ -40,6 +42,8 @@ class RemoteArray : public Array {
  public:
   // OK when the agent answers and its array serves.
   virtual absl::Status CheckServing(absl::Duration timeout) = 0;
+  // Which gateway serves it, as its agent says. Nothing: it has none, or its agent is of an older version.
+  virtual absl::StatusOr<std::optional<GatewayState>> AskGateway(absl::Duration timeout) = 0;
 };
 
 // Does not connect yet. FAILED_PRECONDITION: TLS files that are not right.

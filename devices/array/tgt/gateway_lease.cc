@@ -68,6 +68,7 @@ class RecordWatch {
     if (alive) return Sign::kAlive;
     return absl::FromChrono(now - since_) >= still_for_ ? Sign::kStill : Sign::kUnknown;
   }
+  absl::Duration stood_still() const { return last_ ? Since(since_) : absl::ZeroDuration(); }
   // Until the next look: no later than a record that goes on standing still has done so for long enough.
   absl::Duration pause() const {
     return std::clamp(still_for_ - Since(since_), absl::ZeroDuration(), still_for_ / kLooks);
@@ -121,6 +122,7 @@ class TakeoverWatch {
     return sign == RecordWatch::Sign::kStill;
   }
   absl::Duration pause() const { return record_.pause(); }
+  absl::Duration stood_still() const { return record_.stood_still(); }
   // Whether it has not been able to tell for long.
   bool IsInVain() const { return Since(begin_) >= kMostWaits * options_.takeover_after; }
 
@@ -168,7 +170,8 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> GatewayLease::TakeArray(const Ceph
              {"from host", before ? before->host : ""},
              {"given away", before && !ParseReleased(*before).empty() ? "yes" : "no"},
              {"clients to shut out", absl::StrCat(next.unfenced.size())}});
-    return std::unique_ptr<GatewayLease>(new GatewayLease(pool, options, next, next.ready, taking));
+    return std::unique_ptr<GatewayLease>(
+        new GatewayLease(pool, options, next, taking, DescribeTaken(before, next, watch.stood_still())));
   }
   return absl::UnavailableError(absl::StrCat("open array ", options.array,
                                              ": the cluster answers too slowly to tell whether another "
@@ -176,10 +179,11 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> GatewayLease::TakeArray(const Ceph
 }
 
 GatewayLease::GatewayLease(const CephPool& pool, const GatewayLeaseOptions& options, GatewayRecord record,
-                           bool tgtds_go_on, SteadyTime taken)
+                           SteadyTime taken, GatewayState begun)
     : pool_(pool),
       options_(options),
-      tgtds_go_on_(tgtds_go_on),
+      times_(std::move(begun)),
+      tgtds_go_on_(record.ready),
       epoch_(record.epoch),
       renewed_(taken),
       record_(std::move(record)),

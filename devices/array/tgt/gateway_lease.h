@@ -43,6 +43,7 @@
 #include "base/periodic.h"
 #include "devices/array/tgt/ceph_pool.h"
 #include "devices/array/tgt/gateway_record.h"
+#include "devices/array/tgt/takeover_times.h"
 
 namespace lunkeeper {
 
@@ -72,6 +73,7 @@ class GatewayLease {
   GatewayLease(const GatewayLease&) = delete;
   GatewayLease& operator=(const GatewayLease&) = delete;
 
+  TakeoverTimes& times() { return times_; }  // for people
   // Whether the tgtds of this host are the holder's own, with their clients in the record.
   bool tgtds_go_on() const { return tgtds_go_on_; }
   // Shuts out the clients of those before, and waits until this client knows. A client that connects later
@@ -114,7 +116,7 @@ class GatewayLease {
 
  private:
   GatewayLease(const CephPool& pool, const GatewayLeaseOptions& options, GatewayRecord record,
-               bool tgtds_go_on, std::chrono::steady_clock::time_point taken);
+               std::chrono::steady_clock::time_point taken, GatewayState begun);
   void Renew() ABSL_LOCKS_EXCLUDED(mu_);
   void Confirm() ABSL_LOCKS_EXCLUDED(confirm_mu_);
   void LookForOther();
@@ -125,6 +127,7 @@ class GatewayLease {
 
   const CephPool& pool_;
   const GatewayLeaseOptions options_;
+  TakeoverTimes times_;
   // At the last look, of the looks' thread; nothing: renewals succeeded.
   std::optional<std::set<std::string>> served_;
   const bool tgtds_go_on_;

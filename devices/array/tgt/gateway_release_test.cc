@@ -28,6 +28,11 @@ int BeginUnlessLost(void* op, void* context, void* completion, const char* objec
   return IsLost(object) ? 0 : real_begin(op, context, completion, object, changed, flags);
 }
 
+GatewayState StateOf(Gateway& gateway) {
+  gateway.lease->times().NoteServing();
+  return *gateway.lease->times().FindState();
+}
+
 }  // namespace
 
 // With a minute of silence to wait for, only one that does not wait takes it in time.
@@ -56,6 +61,33 @@ TEST_CASE_METHOD(Leases,
   for (const ClientAddress& client : {a.pool->address(), Gateway::kCatalogue, image})
     CHECK(b.lease->shut_out().contains(client));
   CHECK(a.lost == 0);
+  CHECK(StateOf(a).change == GatewayChange::kFirst);
+  const GatewayState state = StateOf(b);
+  CHECK(state.change == GatewayChange::kHandover);
+  CHECK(state.host == "host-b");
+  CHECK(state.before == "host-a");
+  CHECK(state.epoch == 2);
+  CHECK(state.phases.empty());
+}
+
+TEST_CASE_METHOD(Leases, "gateway lease: how a gateway came to have the array is known once it serves") {
+  Gateway a(array, "host-a"), again(array, "host-a"), b(array, "host-b");
+  a.TakeAndServe();
+  CHECK(!a.lease->times().FindState());
+  a.Die();
+  again.TakeAndServe();
+  CHECK(StateOf(again).change == GatewayChange::kRestart);
+  again.Die();
+  b.TakeAndServe();
+  b.lease->times().EndPhase("shut_out");
+  const GatewayState state = StateOf(b);
+  CHECK(state.change == GatewayChange::kTakeover);
+  CHECK(state.before == "host-a");
+  CHECK(state.epoch == 3);
+  REQUIRE(state.phases.size() == 2);
+  CHECK(state.phases[0].name == "silence");
+  CHECK(state.phases[0].took >= kTakeover);
+  CHECK(state.phases[1].name == "shut_out");
 }
 
 TEST_CASE_METHOD(Leases,

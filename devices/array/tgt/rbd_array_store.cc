@@ -181,6 +181,7 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> TakeLease(const CephPool& pool,
   lease->ReleaseUnlessServed();
   RETURN_IF_ERROR(lease->ShutOut());
   if (!lease->tgtds_go_on()) RETURN_IF_ERROR(KillTgtds(options.pool_dir, absl::Now() + kTgtdEnds));
+  lease->times().EndPhase("shut_out");
   return lease;
 }
 
@@ -210,6 +211,7 @@ absl::StatusOr<OpenedStore> OpenRbdStore(const TgtArrayOptions& options, uint64_
   ASSIGN_OR_RETURN(
       store.catalogue,
       Catalogue::Open(absl::StrCat("file:///", options.ceph.pool, ":/", file, "?vfs=ceph"), options.name));
+  store.lease->times().EndPhase("catalogue");
   LogInfo("array", "the catalogue is open");
   store.images = std::move(images);
   store.cache_id = kNothingCached;

@@ -120,6 +120,12 @@ class TgtArrayImpl final : public TgtArray {
   absl::Status CheckTgtd() const override;
   std::vector<absl::Status> CheckEachTgtd() const override { return servers_->CheckEach(); }
   absl::StatusOr<GrantUse> MeasureGrants() const override;
+  std::optional<GatewayState> FindGateway() const override {
+    return store_.lease != nullptr ? store_.lease->times().FindState() : std::nullopt;
+  }
+  absl::StatusOr<std::set<std::string>> ListStandbys() const override {
+    return store_.lease != nullptr ? store_.lease->ListStandbys() : std::set<std::string>();
+  }
 
  private:
   absl::Status ReadWhetherRestored();
@@ -337,10 +343,14 @@ absl::Status TgtArrayImpl::BeginServing() {
   RETURN_IF_ERROR(heartbeat_luns_->LoadRows());
   RETURN_IF_ERROR(servers_->StartServing());
   // Nodes have their volumes, and keep them, whatever fails from here on.
-  if (store_.lease != nullptr) store_.lease->NoteServed();
-  if (!are_files) RETURN_IF_ERROR(TidyImages());
+  if (!are_files) {
+    store_.lease->NoteServed();
+    store_.lease->times().EndPhase("targets");
+    RETURN_IF_ERROR(TidyImages());
+  }
   heartbeat_luns_->StartLooking();
   serving_ = true;
+  if (!are_files) store_.lease->times().NoteServing();
   parts_->RememberSequence();
   return absl::OkStatus();
 }

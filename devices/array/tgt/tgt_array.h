@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "devices/array/array.h"
+#include "devices/array/gateway_state.h"
 #include "devices/array/pool_identity.h"
 #include "devices/array/tgt/array_handover.h"
 #include "devices/array/tgt/ceph_options.h"
@@ -104,6 +106,10 @@ class TgtArray {
   // Of each tgtd, by its number.
   virtual std::vector<absl::Status> CheckEachTgtd() const = 0;
   virtual absl::StatusOr<GrantUse> MeasureGrants() const = 0;
+  // How this gateway came to serve. Nothing: it does not serve yet, or the volumes are files.
+  virtual std::optional<GatewayState> FindGateway() const = 0;
+  // As GatewayLease::ListStandbys; none if the volumes are files.
+  virtual absl::StatusOr<std::set<std::string>> ListStandbys() const = 0;
 };
 
 // FAILED_PRECONDITION: the pool is another process's or another array's, or is remembered or has volumes but

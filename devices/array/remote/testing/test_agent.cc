@@ -51,6 +51,10 @@ TestAgent::TestAgent(const TlsFiles& tls, std::string name, const WaitingLimits&
     const absl::MutexLock lock(&mutex_);
     return serving_;
   };
+  options_.gateway = [this] {
+    const absl::MutexLock lock(&mutex_);
+    return gateway_;
+  };
   options_.waiting = waiting;
   SetIdentity(PoolIdentity{.lineage = "1f"});
 }

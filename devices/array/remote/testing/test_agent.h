@@ -59,6 +59,11 @@ class TestAgent {
     const absl::MutexLock lock(&mutex_);
     serving_ = serving;
   }
+  // Which gateway serves the array.
+  void SetGateway(const std::optional<GatewayState>& gateway) {
+    const absl::MutexLock lock(&mutex_);
+    gateway_ = gateway;
+  }
   // From a new start on, which copy of its pool it has; nothing: it is too old to say so.
   void SetIdentity(const std::optional<PoolIdentity>& identity);
   // Serves the arrays of this one, as a gateway of the same array does.
@@ -87,6 +92,7 @@ class TestAgent {
   std::map<std::string, std::shared_ptr<FakeArray>> arrays_ ABSL_GUARDED_BY(mutex_);
   std::string revoked_ ABSL_GUARDED_BY(mutex_);
   absl::Status serving_ ABSL_GUARDED_BY(mutex_);
+  std::optional<GatewayState> gateway_ ABSL_GUARDED_BY(mutex_);
   ArrayServiceOptions options_;
   std::unique_ptr<array::v1::ArrayService::Service> service_;
   std::unique_ptr<Service> wrapped_;  // null: the real service is served

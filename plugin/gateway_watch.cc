@@ -1,0 +1,85 @@
+// The watch asks, and nobody tells it: a gateway that takes an array knows no controller, and a controller
+// that was away would miss the news. One that came and went between two looks is not counted, as the newest
+// one alone says how it came. The agents are asked on the watch's thread; everybody else gets what it saw
+// last, so an array that hangs delays neither `lunkeeper status` nor the metrics.
+#include "plugin/gateway_watch.h"
+
+#include <utility>
+
+#include "base/log.h"
+
+namespace lunkeeper {
+namespace {
+
+// A controller that starts later says nothing of it any more. Kubernetes keeps events for an hour, so within
+// this time it knows which ones it has.
+constexpr absl::Duration kIsNews = absl::Minutes(10);
+
+}  // namespace
+
+GatewayWatch::GatewayWatch(std::function<std::vector<ArrayGateway>()> ask,
+                           std::function<absl::Status(const ArrayGateway&)> tell, absl::Duration look_every)
+    : ask_(std::move(ask)), tell_(std::move(tell)), looks_(look_every, [this] { Look(); }) {}
+
+void GatewayWatch::Look() {
+  for (const ArrayGateway& gateway : ask_()) {
+    if (NoteGateway(gateway)) LogInfo("array", DescribeGateway(gateway));
+    if (tell_ && IsMove(gateway.state.change)) TellGateway(gateway);
+  }
+}
+
+// What a controller sees first is no change: it does not know what was before.
+bool GatewayWatch::NoteGateway(const ArrayGateway& gateway) {
+  const absl::MutexLock lock(&mu_);
+  const auto [entry, is_first] = seen_.try_emplace(gateway.array);
+  Seen& seen = entry->second;
+  const bool is_other = !is_first && seen.state.epoch != gateway.state.epoch;
+  seen.state = gateway.state;
+  if (is_other && gateway.state.change == GatewayChange::kTakeover) ++seen.takeovers;
+  if (is_other && gateway.state.change == GatewayChange::kHandover) ++seen.handovers;
+  return is_other;
+}
+
+// Repeated until Kubernetes knows it. Whether it knows it already, it says itself (gateway_event.h), so that
+// this process need not remember what others, or the one before it, have told.
+void GatewayWatch::TellGateway(const ArrayGateway& gateway) {
+  uint64_t& told = told_[gateway.array];
+  if (told == gateway.state.epoch || gateway.state.served_for >= kIsNews) return;
+  const absl::Status done = tell_(gateway);
+  if (done.ok()) told = gateway.state.epoch;
+}
+
+std::vector<ArrayGateway> GatewayWatch::ListGateways() const {
+  const absl::MutexLock lock(&mu_);
+  std::vector<ArrayGateway> gateways;
+  for (const auto& [array, seen] : seen_) gateways.push_back({array, seen.state});
+  return gateways;
+}
+
+// The counters are there from the first look on, with 0, so that their increase can be seen.
+void GatewayWatch::ReportMetrics(Metrics& metrics) const {
+  Metrics::Series since, epochs, takeovers, handovers, phases;
+  {
+    const absl::MutexLock lock(&mu_);
+    for (const auto& [array, seen] : seen_) {
+      since[{{"array", array}, {"host", seen.state.host}}] =
+          absl::ToDoubleSeconds(seen.state.since - absl::UnixEpoch());
+      epochs[{{"array", array}}] = static_cast<double>(seen.state.epoch);
+      takeovers[{{"array", array}}] = static_cast<double>(seen.takeovers);
+      handovers[{{"array", array}}] = static_cast<double>(seen.handovers);
+      for (const GatewayState::Phase& phase : seen.state.phases)
+        phases[{{"array", array}, {"phase", phase.name}}] = absl::ToDoubleSeconds(phase.took);
+    }
+  }
+  metrics.SetGauge("lunkeeper_array_gateway_since_seconds",
+                   "Since when the gateway of this host serves the array, in Unix time; 0: no more", since);
+  metrics.SetGauge("lunkeeper_array_gateway_epoch", "Rises with each gateway that takes the array", epochs);
+  metrics.SetGauge("lunkeeper_array_takeover_seconds",
+                   "How long the gateway needed until it served the array, by phase", phases);
+  metrics.SetCounter("lunkeeper_array_takeovers_total",
+                     "Gateways that took the array from one that had fallen silent", takeovers);
+  metrics.SetCounter("lunkeeper_array_handovers_total",
+                     "Gateways that took the array from one that gave it away", handovers);
+}
+
+}  // namespace lunkeeper
