@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import yaml
 
-from chart.charts import CHART, EVERYTHING, LOCAL_ARRAY, find, render, run_helm
+from chart.charts import EVERYTHING, find, render
 
 DAY = 86400
 # A day of two controllers and three nodes, a sample each 15 seconds. In promtool's notation: 0+15x9 begins
@@ -62,6 +62,7 @@ WELL = {
     # It died once, and each release takes a while.
     "lunkeeper_tgtd_well{array='local', pod='array-local', tgtd='0'}": f"1x200 0 1x{ALWAYS - 202}",
     "lunkeeper_tgtd_deaths_total{array='local', pod='array-local'}": f"0x200 1x{ALWAYS - 201}",
+    "lunkeeper_array_has_standby{array='local', pod='array-local'}": f"1x200 0x16 1x{ALWAYS - 216}",
     "lunkeeper_array_oldest_release_seconds{array='local', pod='array-local'}": f"0x9 15x4 0x{ALWAYS - 15}",
     # The leader changes.
     series("lunkeeper_failover_leading", "controller-1"): f"1x200 0x{ALWAYS - 201}",
@@ -149,6 +150,12 @@ FAULTS = {
         "LunkeeperTgtdDies",
         only("lunkeeper_tgtd_deaths_total", [f"0x19 1x19 2x19 3x19 4x19 5x{ALWAYS - 100}"]),
         {(("array", "local"),): "tgtd of array local dies again and again"},
+    ),
+    "the gateway that stood by is gone": Fault(
+        "LunkeeperNoStandby",
+        only("lunkeeper_array_has_standby", [f"1x100 0x{ALWAYS - 101}"]),
+        {(("array", "local"),): "No gateway stands by for array local"},
+        at="31m",
     ),
     "a grant is not taken back": Fault(
         "LunkeeperReleaseIsStuck",
@@ -389,12 +396,3 @@ def test_each_alert_says_how_bad_it_is_and_what_to_do(values):
 def test_without_failover_no_alert_is_about_it(values):
     content = {**EVERYTHING, "failover": {"enabled": False}}
     assert "failover_" not in re.sub("description: .*", "", yaml.safe_dump(rules(values, content)))
-
-
-@pytest.mark.parametrize("days,refused", [(7, False), (20, False), (30, True), (60, True)])
-def test_no_alert_is_about_certificates_that_are_not_yet_due(values, days, refused):
-    """They are renewed when a third of 90 days is left."""
-    content = {**LOCAL_ARRAY, "metrics": {"alerts": {"enabled": True, "certificateDays": days}}}
-    done = run_helm("template", "storage", CHART, f"--values={values(content)}")
-    assert (done.returncode != 0) == refused
-    assert not refused or "want less than a third" in done.stderr

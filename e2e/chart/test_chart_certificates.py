@@ -140,3 +140,12 @@ def test_there_is_no_job_for_certificates_that_others_make(values, tls):
     jobs = [thing for thing in things if thing["kind"] in ("Job", "CronJob")]
     assert [job["metadata"]["name"] for job in jobs] == ["storage-lunkeeper-uninstall"]
     assert not [thing for thing in things if thing["metadata"]["name"].endswith("-pki")]
+
+
+@pytest.mark.parametrize("days,refused", [(7, False), (20, False), (30, True), (60, True)])
+def test_no_alert_is_about_certificates_that_are_not_yet_due(values, days, refused):
+    """They are renewed when a third of 90 days is left."""
+    content = {**LOCAL_ARRAY, "metrics": {"alerts": {"enabled": True, "certificateDays": days}}}
+    done = run_helm("template", "storage", CHART, f"--values={values(content)}")
+    assert (done.returncode != 0) == refused
+    assert not refused or "want less than a third" in done.stderr
