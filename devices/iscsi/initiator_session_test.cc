@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "devices/iscsi/scsi.h"
 #include "devices/iscsi/testing/session_rig.h"
 
 namespace lunkeeper::iscsi {
@@ -55,6 +56,34 @@ TEST_CASE("a target may choose SHA-256, and no algorithm that was not offered") 
   // printf '\x07secret\x01\x02\x03\x04\x05\x06\x07\x08' | sha256sum
   const char* answer = "CHAP_R=0x5449f83ae60e70730f53257299a28ad1009d4dc4c7ae677f1a45f92014198136 ";
   if (chosen == "7") REQUIRE_THAT(rig.SentText(), Catch::Contains(answer));
+}
+
+TEST_CASE("what a target leaves out of a command is never taken for done") {
+  SessionRig rig;
+  rig.LogIn();
+  std::vector<char> memory(1024);
+  const auto answer = [&](Direction direction, uint8_t flags, uint32_t residual, const std::string& data) {
+    const uint32_t tag = rig.Start(direction, memory);
+    rig.Sent();
+    const bool in = direction == Direction::kIn;
+    Bytes pdu =
+        rig.Pdu(in ? kDataIn : kScsiResponse, kFinal | flags | (in ? kDataInStatus : 0), tag, true, data);
+    Put32(&pdu[kResidualAt], residual);
+    rig.Receive(pdu);
+    REQUIRE_FALSE(rig.session.broken());
+    return rig.recorder.last.transferred;
+  };
+  CHECK(answer(Direction::kOut, 0, 0, "") == 1024);
+  CHECK(answer(Direction::kOut, kResidualUnderflow, 512, "") == 512);
+  CHECK(EvaluateCommand(rig.recorder.last, LunOp::kWrite).next == NextStep::kFailed);
+  CHECK(answer(Direction::kOut, kResidualUnderflow, 5000, "") == 0);
+  CHECK(answer(Direction::kOut, kResidualOverflow, 512, "") ==
+        1024);  // there was more to do than was asked for
+  // Of a read the data count that have come, and not what the target says of them.
+  CHECK(answer(Direction::kIn, kResidualUnderflow, 512, std::string(512, 'd')) == 512);
+  CHECK(EvaluateCommand(rig.recorder.last, LunOp::kRead).next == NextStep::kFailed);
+  CHECK(answer(Direction::kIn, 0, 0, std::string(512, 'd')) == 512);
+  CHECK(answer(Direction::kIn, kResidualUnderflow, 512, std::string(1024, 'd')) == 1024);
 }
 
 TEST_CASE("each LUN of a target has an ISID of its own, and at each login the same") {

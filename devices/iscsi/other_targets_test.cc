@@ -250,6 +250,11 @@ TEST_CASE("LIO: a LUN with a cache is written through, since it does not show wh
   std::vector<char> read(65536, 'x');
   REQUIRE(rig.Do(LunOp::kRead, 0, 65536, read.data()) == 0);
   CHECK(read == std::vector<char>(65536));
+  REQUIRE(rig.state.unmap);
+  rig.RequireRoundTrip(65536, 1);
+  REQUIRE(rig.Do(LunOp::kDiscard, 4096, 65536) == 0);
+  REQUIRE(rig.Do(LunOp::kRead, 4096, 65536, read.data()) == 0);
+  if (rig.state.unmap_zeroes) CHECK(read == std::vector<char>(65536));
   CHECK(rig.state.unflushed() == 0);
 }
 

@@ -51,6 +51,7 @@ class Lio final : public OtherTarget {
                                (cache ? ",fd_buffered_io=1" : ""));
     Put(disk + "/wwn/vpd_unit_serial", SerialOf(std::stoul(lun)));
     Put(disk + "/enable", "1");
+    for (const char* command : {"tpu", "tpws"}) Put(disk + "/attrib/emulate_" + command, cache ? "1" : "0");
   }
 
   void MakeGroup(const OtherSettings& settings) {

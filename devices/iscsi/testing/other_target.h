@@ -15,7 +15,7 @@ inline constexpr uint64_t kOtherSize = 64 << 20;
 struct OtherSettings {
   ChapCredentials chap = {};         // empty: none is asked for
   ChapCredentials target_chap = {};  // by which it proves itself; only with `chap`
-  bool cache = false;                // LIO; istgt always has one
+  bool cache = false;                // LIO, thin too; istgt always has a cache
   bool solicited = true;             // LIO: the first data wait for an R2T; istgt always wants that
 };
 
