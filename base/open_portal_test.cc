@@ -1,6 +1,7 @@
 #include "base/open_portal.h"
 
 #include <catch2/catch.hpp>
+#include <thread>
 
 #include "base/testing/silent_port.h"
 
@@ -11,17 +12,39 @@ TEST_CASE("a portal is open when it takes connections, whatever the others do") 
   testing::SilentPort open, closed, silent;
   silent.FallSilent();
   const std::vector<std::string> others = {closed.portal(), silent.portal(), "storage-2:3260", ""};
-  REQUIRE_FALSE(FindOpenPortal({}, absl::Minutes(1)));
-  REQUIRE_FALSE(FindOpenPortal({closed.portal()}, absl::Minutes(1)));  // at once
+  REQUIRE_FALSE(FindOpenPortal({}, absl::Hours(1)));
+  REQUIRE_FALSE(FindOpenPortal({closed.portal()}, absl::Hours(1)));  // at once
   REQUIRE_FALSE(FindOpenPortal(others, absl::Milliseconds(100)));
   std::vector<std::string> all = others;
   all.push_back(open.portal());
   open.Freeze();
-  REQUIRE(FindOpenPortal(all, absl::Minutes(1)) == open.portal());
+  REQUIRE(FindOpenPortal(all, absl::Hours(1)) == open.portal());  // without waiting for the silent one
   REQUIRE(ListOpenPortals(all, absl::Milliseconds(100)) == std::set<std::string>{open.portal()});
   closed.Freeze();
   REQUIRE(ListOpenPortals(all, absl::Milliseconds(100)) ==
           std::set<std::string>{open.portal(), closed.portal()});
+}
+
+// To ask a name server takes as long as that likes.
+TEST_CASE("a portal that is a name is not asked for, also where the name is known") {
+  testing::SilentPort open;
+  open.Freeze();
+  const std::string portal = open.portal();
+  REQUIRE_FALSE(FindOpenPortal({"localhost" + portal.substr(portal.find(':'))}, absl::Hours(1)));
+}
+
+TEST_CASE("a portal that is slow to answer is waited for, although others have answered") {
+  testing::SilentPort slow, quick, closed;
+  quick.Freeze();
+  slow.FallSilent();
+  const std::set<unsigned> before = slow.Attempts();
+  std::thread answers([&] {
+    while (slow.Attempts() == before) std::this_thread::yield();
+    slow.Freeze();
+  });
+  const auto open = ListOpenPortals({closed.portal(), slow.portal(), quick.portal()}, absl::Hours(1));
+  answers.join();
+  REQUIRE(open == std::set<std::string>{slow.portal(), quick.portal()});
 }
 
 }  // namespace

@@ -2,9 +2,13 @@
 // For tests of paths that do not answer.
 
 #include <arpa/inet.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <catch2/catch.hpp>
+#include <cstdio>
+#include <fstream>
+#include <set>
 #include <string>
 
 #include "base/unique_fd.h"
@@ -35,6 +39,17 @@ class SilentPort {
   // As of a process that is stopped: the kernel takes connections.
   void Freeze() { REQUIRE(::listen(fd_.get(), 64) == 0); }
   void Refuse() { fd_.Reset(); }
+  // The own ports of those who try to connect and are not answered, those of FallSilent among them.
+  std::set<unsigned> Attempts() const {
+    std::set<unsigned> ports;
+    std::ifstream table("/proc/net/tcp");
+    unsigned own = 0, other = 0, state = 0;
+    for (std::string line; std::getline(table, line);) {
+      const int found = std::sscanf(line.c_str(), " %*d: %*x:%x %*x:%x %x", &own, &other, &state);
+      if (found == 3 && other == ntohs(address_.sin_port) && state == TCP_SYN_SENT) ports.insert(own);
+    }
+    return ports;
+  }
 
  private:
   static UniqueFd Socket() {
