@@ -18,6 +18,7 @@
 #include <cstring>
 #include <utility>
 
+#include "devices/iscsi/async_message.h"
 #include "devices/iscsi/pdu_headers.h"
 #include "devices/iscsi/scsi_response.h"
 
@@ -28,6 +29,7 @@ InitiatorSession::InitiatorSession(const Connection& connection, uint32_t depth,
 
 // Everything of the connection before goes, commands in flight included: their owner knows which they were.
 void InitiatorSession::BeginLogin() {
+  time_to_wait_ = {};
   full_feature_ = broken_ = refused_ = corrupted_ = false;
   resetting_ = pinging_ = logging_out_ = false;
   tasks_.ForgetAll();
@@ -126,11 +128,11 @@ bool InitiatorSession::OnPdu(const PduReader::Pdu& pdu) {
     case kNopIn:
       return OnNopIn(header);
     case kAsyncMessage:
-      return OnAsyncMessage(header);
+      return OnAsyncMessage(pdu);
     case kTaskManagementResponse:
       return OnResetResponse(header);
     case kLogoutResponse:
-      return OnLogoutResponse();
+      return OnLogoutResponse(header);
     case kReject:
       if (header[2] == kRejectDataDigest) return FailDigest("the target found a wrong data digest");
       return FailProtocol("it rejected a PDU (reason %02x)", header[2]);
@@ -147,8 +149,9 @@ bool InitiatorSession::OnResetResponse(const uint8_t* header) {
 }
 
 // The target may close the connection with it, so nothing more is read of this session.
-bool InitiatorSession::OnLogoutResponse() {
+bool InitiatorSession::OnLogoutResponse(const uint8_t* header) {
   if (!std::exchange(logging_out_, false)) return FailProtocol("it answered a logout nobody asked for");
+  time_to_wait_ = std::chrono::seconds(Get16(header + kLogoutTimeToWaitAt));
   handler_->OnLoggedOut();
   return true;
 }
@@ -215,8 +218,7 @@ bool InitiatorSession::OnScsiResponse(const PduReader::Pdu& pdu) {
   TakeResponse(pdu, *task);
   // An error may come early. A success may not: the target cannot have written what it was not sent.
   const bool all_sent = task->internal.send_offset == task->length || task->direction != Direction::kOut;
-  if (task->response == 0 && task->status == 0 && !all_sent)
-    return FailProtocol("a write is done before its data");
+  if (IsSuccess(*task) && !all_sent) return FailProtocol("a write is done before its data");
   return CompleteTask(task);
 }
 
@@ -248,21 +250,22 @@ bool InitiatorSession::OnNopIn(const uint8_t* header) {
     if (!CheckStatSn(header)) return false;
   }
   if (Get32(header + kTargetTagAt) == kNoTag) return true;
-  Header answer = NopOutHeader(kNoTag);
-  std::memcpy(answer.data() + kLunAt, header + kLunAt, 8);
-  std::memcpy(answer.data() + kTargetTagAt, header + kTargetTagAt, 4);
-  if (!QueueControl(answer)) return FailProtocol("it sends pings without reading the answers");
+  if (!QueueControl(PingAnswerHeader(header)))
+    return FailProtocol("it sends pings without reading the answers");
   return true;
 }
 
-// RFC 7143, 11.9.1. All but the SCSI and vendor events mean that this session ends.
-bool InitiatorSession::OnAsyncMessage(const uint8_t* header) {
-  if (!CheckStatSn(header)) return false;
-  const uint8_t event = header[36];
-  if (event == 0 || event == 255) return true;
-  failure_.Format("the target ends the session (asynchronous event %u)", event);
-  broken_ = true;
-  return false;
+bool InitiatorSession::OnAsyncMessage(const PduReader::Pdu& pdu) {
+  if (!CheckStatSn(pdu.header)) return false;
+  const AsyncMessage message = ReadAsyncMessage(pdu);
+  using Kind = AsyncMessage::Kind;
+  if (message.kind == Kind::kLostWrite) handler_->OnLostWrite();
+  if (message.kind == Kind::kLogout) handler_->OnLogoutWanted(message.time);
+  if (message.kind == Kind::kEnd) {
+    time_to_wait_ = message.time;
+    BreakOff("the target ends the session");
+  }
+  return !broken_;
 }
 
 bool InitiatorSession::CheckStatSn(const uint8_t* header) {
@@ -385,6 +388,7 @@ void InitiatorSession::SendPing() {
 }
 
 void InitiatorSession::SendLogout() {
+  if (logging_out_) return;
   if (!QueueControl(LogoutHeader())) return BreakOff("the target does not take the logout");
   logging_out_ = true;
 }

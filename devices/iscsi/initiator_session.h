@@ -23,6 +23,8 @@
 #include <sys/uio.h>
 
 #include <array>
+#include <chrono>
+#include <utility>
 
 #include "devices/iscsi/login.h"
 #include "devices/iscsi/pdu.h"
@@ -43,6 +45,10 @@ class SessionHandler {
   virtual void OnTaskDone(Task& task) = 0;     // the task is free again when this returns
   virtual void OnReset(uint8_t response) = 0;  // RFC 7143, 11.6.1; 0: the LUN's commands are over
   virtual void OnLoggedOut() = 0;
+  // The target asks for a logout within this time, or it ends the session itself.
+  virtual void OnLogoutWanted(std::chrono::seconds within) = 0;
+  // The target says, of no command, that a write which it had acknowledged has failed.
+  virtual void OnLostWrite() = 0;
 };
 
 class InitiatorSession {
@@ -79,6 +85,9 @@ class InitiatorSession {
   // Broken by a digest: what was sent is not what came, on either side.
   bool corrupted() const { return corrupted_; }
   const char* failure() const { return failure_.text(); }
+  std::string_view moved_to() const { return login_.moved_to(); }  // see there
+  // How long the target wants no login after this session; told once.
+  std::chrono::seconds TakeTimeToWait() { return std::exchange(time_to_wait_, {}); }
   // The owner's own reasons to give up this connection; may be called from the handler.
   void BreakOff(const char* what);
   const NegotiatedParameters& parameters() const { return login_.parameters(); }
@@ -101,9 +110,9 @@ class InitiatorSession {
   bool OnScsiResponse(const PduReader::Pdu& pdu);
   bool OnR2t(const uint8_t* header);
   bool OnNopIn(const uint8_t* header);
-  bool OnAsyncMessage(const uint8_t* header);
+  bool OnAsyncMessage(const PduReader::Pdu& pdu);
   bool OnResetResponse(const uint8_t* header);
-  bool OnLogoutResponse();
+  bool OnLogoutResponse(const uint8_t* header);
   bool CheckStatSn(const uint8_t* header);
   Task* FindTask(const uint8_t* header);
   bool CompleteTask(Task* task);
@@ -124,6 +133,7 @@ class InitiatorSession {
   bool full_feature_ = false, broken_ = false, refused_ = false, corrupted_ = false;
   bool resetting_ = false, pinging_ = false, logging_out_ = false;  // an answer is due
   Reason failure_;
+  std::chrono::seconds time_to_wait_{};
 
   TaskTable tasks_;
   SequenceNumbers numbers_;

@@ -23,6 +23,8 @@ class Owner final : public SessionHandler {
   }
   void OnReset(uint8_t) override {}
   void OnLoggedOut() override {}
+  void OnLogoutWanted(std::chrono::seconds) override { session->SendLogout(); }
+  void OnLostWrite() override {}
 
   void StartTasks() {
     for (size_t i = 0; i < 4; ++i) {

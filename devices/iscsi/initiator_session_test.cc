@@ -289,6 +289,22 @@ TEST_CASE("a write that ends early is not given back while its data is on its wa
   REQUIRE(rig.recorder.last.ascq == 2);
 }
 
+// Recovered, as a success that had some trouble.
+TEST_CASE("a write cannot succeed before its data went out, also not with some trouble") {
+  const bool recovered = GENERATE(false, true);
+  SessionRig rig;
+  rig.LogIn(Key("MaxRecvDataSegmentLength=1024") + Key("InitialR2T=Yes"));
+  std::vector<char> memory(4096, 'w');
+  const uint32_t tag = rig.Start(Direction::kOut, memory);
+  rig.Sent();
+  Bytes answer = rig.Pdu(kScsiResponse, kFinal, tag, true,
+                         std::string("\0\x12\x70\0\x01\0\0\0\0\x0a\0\0\0\0\x17\0\0\0\0\0", 20));
+  if (recovered) answer[3] = 2;
+  rig.Receive(answer);
+  REQUIRE(rig.session.broken());
+  REQUIRE(rig.recorder.events.empty());
+}
+
 TEST_CASE("the target's window holds commands back until it opens") {
   SessionRig rig;
   rig.max_cmd_sn = 2;

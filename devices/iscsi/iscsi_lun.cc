@@ -37,11 +37,6 @@ constexpr auto kStall = milliseconds(500);
 constexpr auto kQuestionPause = milliseconds(250);
 constexpr auto kLogoutTimeout = milliseconds(1000);
 constexpr uint32_t kMostTasks = 1024;
-// So that one busy LUN does not starve the others of its loop.
-constexpr int kReceivesPerCall = 16;
-// Responses to a task management function (RFC 7143, 11.6.1).
-constexpr uint8_t kResetDone = 0;
-constexpr uint8_t kResetNotSupported = 5;
 
 }  // namespace
 
@@ -108,6 +103,7 @@ Lun::Clock::time_point IscsiLun::NextDeadline() const {
     case Phase::kIdle:
     case Phase::kEnded:
       return Clock::time_point::max();
+    case Phase::kLeaving:
     case Phase::kClosing:
       return phase_deadline_;
     case Phase::kReady:
@@ -170,6 +166,8 @@ void IscsiLun::OnPhaseTimeout() {
       return;
     case Phase::kIdentifying:
       return GiveUpConnection("the LUN does not say what it is");
+    case Phase::kLeaving:
+      return GiveUpConnection("the target wants the session to end");
     case Phase::kClosing:
       return EndLun(LunHealth::kClosed, LunFailure::kNone, "");
     default:  // kPausing: StartDueWork asks
@@ -209,15 +207,8 @@ void IscsiLun::OnLoggedIn() {
 
 void IscsiLun::OnReset(uint8_t response) {
   FAIL_POINT("lun.reset.answered");
-  if (response == kResetNotSupported) {
-    reason_.Format("the target cannot reset a LUN, without which no command can safely be sent again");
-    return BreakSession(LunFailure::kNoReset);
-  }
-  if (response != kResetDone) {
-    reason_.Format("the target refused the reset of the LUN (response %u)", response);
-    return BreakSession(LunFailure::kNone);
-  }
-  identification_.Restart();
+  const std::optional<LunFailure> failure = identification_.Restart(response, reason_);
+  if (failure) return BreakSession(*failure);
   SendQuestion();
 }
 
@@ -231,7 +222,16 @@ void IscsiLun::OnTaskDone(Task& task) {
   if (task.owner == nullptr) return OnReply(task);
   if (silence_limit_.OnProgress()) WatchSilence();
   requests_.OnCommandDone(static_cast<LunRequest*>(task.owner), task, now_);
-  if (requests_.doubts_target()) session_.BreakOff("an error of the medium: another portal is asked");
+  if (requests_.doubt() != nullptr) session_.BreakOff(requests_.doubt());
+}
+
+// What is in flight is waited for, so that nothing is done twice, and nothing new is begun.
+void IscsiLun::OnLogoutWanted(seconds within) {
+  if (phase_ < Phase::kReady) session_.BreakOff("the target wants the session to end");
+  if (phase_ != Phase::kReady) return;
+  phase_ = Phase::kLeaving;
+  const auto limit = std::min<milliseconds>(within, options_.login_timeout);
+  phase_deadline_ = now_ + std::max(limit, kLogoutTimeout);
 }
 
 // The next question is asked by StartDueWork, not from here: the task is free only when its handler has
@@ -270,28 +270,19 @@ void IscsiLun::AcceptLun() {
 void IscsiLun::StartDueWork() {
   if (phase_ == Phase::kReady) return requests_.StartRequests(now_);
   if (phase_ == Phase::kPausing && now_ >= phase_deadline_) SendQuestion();
+  if (phase_ == Phase::kLeaving && !requests_.has_in_flight()) session_.SendLogout();
 }
 
-// Until nothing is left, or the others have to have their turn. A short receive has drained the socket, which
-// saves the one that would find nothing.
 void IscsiLun::ReceiveAll() {
-  for (int i = 0; i < kReceivesPerCall && connection_.is_open() && !session_.broken(); ++i) {
-    if (phase_ == Phase::kConnecting) return;
-    bool drained = false;
-    const ssize_t got = connection_.ReceiveOnce(i == 0, &drained);
-    if (got == 0) break;
-    if (got < 0) {
-      return GiveUpConnection(got == -EPIPE ? "the target closed the connection"
-                                            : std::strerror(static_cast<int>(-got)));
-    }
+  if (!connection_.is_open() || phase_ == Phase::kConnecting) return;
+  const LunConnection::Received received = connection_.ReceiveAll();
+  if (received.any) {
     silence_.OnHeard(now_);
     state_->stalled = false;
-    session_.TakeInput(static_cast<size_t>(got));
     if (phase_ == Phase::kResetting) AwaitResetLonger();
-    if (drained) break;
   }
-  connection_.AwaitEnough();
-  EndIfBroken();
+  if (received.error == 0) return EndIfBroken();
+  GiveUpConnection(received.failure());
 }
 
 // The target has answered a ping while it still carries out the commands before the reset, a long flush for
@@ -328,15 +319,15 @@ void IscsiLun::GiveUpConnection(const char* why) {
   const bool talked = phase_ >= Phase::kResetting && phase_ <= Phase::kReady;
   const bool silent = talked && (silence_.IsDead(now_) || requests_.IsOverdue(now_));
   if (silent) silence_limit_.OnMove();
-  connection_.Close(silent || phase_ != Phase::kReady || requests_.WantsOtherPortal());
+  connection_.Close(silent || phase_ < Phase::kReady || requests_.WantsOtherPortal());
   state_->stalled = false;
   if (phase_ == Phase::kClosing) return EndLun(LunHealth::kClosed, LunFailure::kNone, "");
-  if (phase_ == Phase::kReady) give_up_ = now_ + options_.replacement_timeout;
+  if (phase_ >= Phase::kReady) give_up_ = now_ + options_.replacement_timeout;
   if (why != reason_.text()) reason_.Format("%s", why);
   const bool given_up = requests_.TakeBack();
   SetNotReady(given_up ? "a command that ended each session was given up" : reason_.text());
   phase_ = Phase::kWaiting;
-  phase_deadline_ = now_ + connection_.PauseBeforeOpen(backoff_);
+  phase_deadline_ = now_ + std::max<Clock::duration>(connection_.PauseBeforeOpen(backoff_), AskedPause());
   backoff_ = std::min<Clock::duration>(backoff_ * 2, kLastBackoff);
 }
 

@@ -13,6 +13,7 @@
 //                               a step fails, or takes too long
 //
 //    kReady, with nothing in flight:  Close --> kClosing (logout) --> kEnded
+//    kReady, the target wants a logout:  --> kLeaving (what is in flight ends, logout) --> kWaiting
 //    any, for good:  refused, another LUN, away for too long, Fail, Close --> kEnded
 //
 //    phase        | waits for                                    | at most
@@ -23,6 +24,7 @@
 //    kIdentifying | the answer to a question                     | login_timeout, each
 //    kPausing     | the moment to ask, of a LUN that is not ready|
 //    kReady       | requests and answers                         |
+//    kLeaving     | the answers to commands, and to the logout   | as long as the target says, login_timeout
 //    kWaiting     | the end of the back-off                      | 100 ms to 1 s, divided by the portals
 //    kClosing     | the answer to the logout                     | 1 s
 //
@@ -63,6 +65,7 @@ class IscsiLun final : public Lun, private SessionHandler {
     kIdentifying,
     kPausing,
     kReady,
+    kLeaving,
     kClosing,
     kEnded
   };
@@ -73,6 +76,8 @@ class IscsiLun final : public Lun, private SessionHandler {
   void OnTaskDone(Task& task) override;
   // Leads to GiveUpConnection, which ends the Lun in kClosing.
   void OnLoggedOut() override { session_.BreakOff("logged out"); }
+  void OnLogoutWanted(std::chrono::seconds within) override;
+  void OnLostWrite() override { requests_.NoteLostWrite(); }
 
   // Steps towards kReady.
   void BeginConnect();
@@ -107,6 +112,11 @@ class IscsiLun final : public Lun, private SessionHandler {
   Clock::duration LoginLimit() const {
     const bool shorter = connection_.has_choice() && connection_.in_first_round();
     return shorter ? std::min(options_.login_timeout, 2 * options_.path_timeout) : options_.login_timeout;
+  }
+  // What the target asked for, as far as that lets the volume live.
+  Clock::duration AskedPause() {
+    return std::min<Clock::duration>(
+        {session_.TakeTimeToWait(), options_.login_timeout, options_.replacement_timeout / 4});
   }
   // The order is the contract of lun_state.h: the reason is there when the health is seen.
   void SetHealth(LunHealth health, const char* reason) {

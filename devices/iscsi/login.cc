@@ -1,6 +1,6 @@
 // Every text comes from a target that has proved nothing yet, so each value is parsed within bounds, and a
 // key that we did not offer is answered NotUnderstood (RFC 7143, 6.2). What matters for safety is the line
-// between a refusal and a failure: only the status classes 1 and 2, and a Reject of our way to authenticate,
+// between a refusal and a failure: only the status class 2, and a Reject of our way to authenticate,
 // are final; all else leads to another attempt. A grant that was released or fenced is answered with class 2
 // by our array, since the target no longer exists or has another secret.
 //
@@ -88,6 +88,7 @@ void LoginPhase::BeginLogin() {
   parameters_ = NegotiatedParameters();
   stage_ = offered_ = Stage::kSecurity;
   rounds_ = 0;
+  moved_to_ = {};
   response_.Clear();
   request_.Clear();
   request_.AddPair("InitiatorName", connection_.initiator.value());
@@ -109,7 +110,7 @@ uint8_t LoginPhase::flags() const {
 
 LoginStep LoginPhase::OnResponse(uint8_t flags, uint8_t status_class, uint8_t status_detail,
                                  std::string_view text) {
-  if (status_class != 0) return OnRefusal(status_class, status_detail);
+  if (status_class != 0) return OnRefusal(status_class, status_detail, text);
   if (++rounds_ > kMaxRounds) return BreakWith("the target never ends the negotiation");
   if (((flags >> 2) & 3) != static_cast<uint8_t>(stage_))
     return BreakWith("the target is in another login stage");
@@ -128,19 +129,25 @@ LoginStep LoginPhase::OnResponse(uint8_t flags, uint8_t status_class, uint8_t st
   return next;
 }
 
-LoginStep LoginPhase::OnRefusal(uint8_t status_class, uint8_t status_detail) {
-  // Class 1 moves the target elsewhere. Our arrays never do; to follow would be to log in where no grant says
-  // so.
-  if (status_class == 1) {
-    failure_.Format("the target moved to another address (status 01%02x), which is not followed",
-                    status_detail);
-    return LoginStep::kRefused;
-  }
+LoginStep LoginPhase::OnRefusal(uint8_t status_class, uint8_t status_detail, std::string_view text) {
+  if (status_class == 1) return OnRedirect(status_detail, text);
   if (status_class == 2) {
     failure_.Format("%s (status 02%02x)", RefusalText(status_detail), status_detail);
     return LoginStep::kRefused;
   }
   failure_.Format("the target cannot take the login now (status %02x%02x)", status_class, status_detail);
+  return LoginStep::kBroken;
+}
+
+// Whether to follow is not decided here. Never a refusal for good, also not of "moved permanently": it says
+// that another portal serves the target, and this one has proved nothing yet.
+LoginStep LoginPhase::OnRedirect(uint8_t status_detail, std::string_view text) {
+  while (const std::optional<TextPair> pair = NextPair(text)) {
+    if (pair->key == "TargetAddress")
+      moved_to_.Format("%.*s", static_cast<int>(pair->value.size()), pair->value.data());
+  }
+  failure_.Format("the target sends logins to %.60s (status 01%02x), which has to be a portal of the volume",
+                  moved_to().empty() ? "nowhere" : moved_to_.text(), status_detail);
   return LoginStep::kBroken;
 }
 

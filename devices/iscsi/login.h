@@ -54,11 +54,14 @@ class LoginPhase {
   std::string_view text() const { return request_.view(); }
   const NegotiatedParameters& parameters() const { return parameters_; }
   const char* failure() const { return failure_.text(); }
+  // The TargetAddress of a redirect (RFC 7143, 13.8); empty: there was none in this login.
+  std::string_view moved_to() const { return moved_to_.text(); }
 
  private:
   enum class Stage : uint8_t { kSecurity = 0, kOperational = 1, kFullFeature = 3 };
 
-  LoginStep OnRefusal(uint8_t status_class, uint8_t status_detail);
+  LoginStep OnRefusal(uint8_t status_class, uint8_t status_detail, std::string_view text);
+  LoginStep OnRedirect(uint8_t status_detail, std::string_view text);
   LoginStep OnSecurityText(std::string_view text);
   LoginStep AnswerChallenge(std::string_view algorithm, std::string_view identifier,
                             std::string_view challenge);
@@ -77,7 +80,7 @@ class LoginPhase {
   Chap chap_;
   TextBuffer request_;
   TextBuffer response_;  // gathered while the target continues its text in further PDUs
-  Reason failure_;
+  Reason failure_, moved_to_;
   NegotiatedParameters parameters_;
   Stage stage_ = Stage::kSecurity;
   Stage offered_ = Stage::kSecurity;               // what the parameters were offered for

@@ -17,8 +17,7 @@
 // in again (after 100 ms, backing off to 1 s, both divided by the target's portals; at the next portal where
 // a login fails or the connection fell silent), has the target confirm by a LUN reset that the old commands
 // are over, and only then sends again, in the order of submission, what was not answered. A request that has
-// ended eight sessions is answered with EIO. While a portal keeps it waiting, it looks whether another one
-// opens that refused connections, as a gateway's does that has taken the array, and goes there at once.
+// ended eight sessions is answered with EIO. lun_connection.h says what else leads to another portal.
 //
 // Of several portals, one may be a gateway's that was shut out of the storage and does not know it yet: all
 // that is asked of it fails. So an error of the medium ends the connection, and what failed is sent again
@@ -31,8 +30,8 @@
 // of the next flush.
 //
 // It fails **for good**, with every request answered by EIO at once, when
-//   - the target refuses the login (bad secret, target gone: what a fenced or released grant looks like), at
-//     each of its portals since the last login that worked: one alone may be somebody else's by now,
+//   - the target refuses the login (what a fenced or released grant looks like) at each of its portals, as
+//     its last word since a login that worked: one alone may be a stranger's, or that of a gateway to come,
 //   - it could not be logged in for `replacement_timeout` (a target that still carries out the old commands
 //     and answers pings meanwhile is not away),
 //   - the LUN is another one (serial), smaller, or of another block size than before,
@@ -80,6 +79,7 @@ struct LunRequest {
     uint32_t losses = 0;    // sessions that ended while it was the oldest in flight
     std::chrono::steady_clock::time_point doubted_since = {};  // its first error that was not believed
     uint64_t doubted_to = 0;                                   // where the command that failed so ended
+    std::chrono::steady_clock::time_point refused_since = {};  // the first time at any portal
     bool in_flight = false;                                    // else it waits to be sent
     bool syncing = false;                      // all of it is written, and has to reach the medium
     std::chrono::steady_clock::time_point at;  // when it was sent, or is to be

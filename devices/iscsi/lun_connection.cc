@@ -8,11 +8,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 namespace lunkeeper::iscsi {
 namespace {
 
 constexpr std::chrono::milliseconds kLookInterval(100);
+// So that one busy LUN does not starve the others of its loop.
+constexpr int kReceivesPerCall = 16;
 
 }  // namespace
 
@@ -26,7 +29,7 @@ LunConnection::LunConnection(const Connection& connection, InitiatorSession* ses
 }
 
 void LunConnection::NoteSuccess() {
-  for (Portal& portal : portals_) portal.refused = portal.closed = false;
+  for (Portal& portal : portals_) portal.refused = portal.closed = portal.redirected = false;
   failures_ = 0;
 }
 
@@ -68,6 +71,7 @@ int LunConnection::Open() {
   connected_ = false;
   const int error = socket_ ? 0 : errno;
   portals_[next_].closed = error == ECONNREFUSED;
+  portals_[next_].refused = false;
   return error;
 }
 
@@ -87,17 +91,45 @@ LunConnection::Attempt LunConnection::FinishOpen() {
   return attempt;
 }
 
+size_t LunConnection::NextPortal() {
+  if (opened_) return *opened_;
+  const std::string_view named = connected_ ? session_->moved_to() : "";
+  const auto is_named = [named](const Portal& portal) { return IsTargetAddress(portal.address, named); };
+  const auto found = std::ranges::find_if(portals_, is_named);
+  if (found != portals_.end() && !std::exchange(portals_[next_].redirected, true))
+    return static_cast<size_t>(found - portals_.begin());
+  return (next_ + 1) % portals_.size();
+}
+
 void LunConnection::Close(bool leave_portal) {
   // What the session says is of this connection only if there was one.
   const bool worked = connected_ && session_->logged_in();
   if (tried_ && (leave_portal || !worked)) {
-    next_ = opened_.value_or((next_ + 1) % portals_.size());
+    next_ = NextPortal();
     ++failures_;
   }
   for (Portal& portal : portals_) portal.look.Reset();
   tried_ = false;
   socket_.Reset();
   wants_write_ = false;
+}
+
+// A short receive has drained the socket, which saves the one that would find nothing.
+LunConnection::Received LunConnection::ReceiveAll() {
+  Received received;
+  bool drained = false;
+  for (int i = 0; i < kReceivesPerCall && !drained && !session_->broken(); ++i) {
+    const ssize_t got = ReceiveOnce(i == 0, &drained);
+    if (got == 0) break;
+    if (got < 0) {
+      received.error = static_cast<int>(-got);
+      return received;
+    }
+    received.any = true;
+    session_->TakeInput(static_cast<size_t>(got));
+  }
+  AwaitEnough();
+  return received;
 }
 
 ssize_t LunConnection::ReceiveOnce(bool woken_up, bool* drained) {

@@ -3,13 +3,25 @@
 // session straight to where they are wanted (splice_pipe.h). It decides nothing but which of the target's
 // portals is next: the same one for as long as it is of use.
 //
-// A portal that refuses connections is of a host that lives, where nobody listens: as that of a gateway which
-// stands by. It opens when that gateway has taken the array, so it is tried again and again while another
-// portal, perhaps the dead gateway's, keeps this connection waiting.
+//   a portal says               | and the Lun
+//   ----------------------------+---------------------------------------------------------------------------
+//   login: the target moved     | goes there if that is another portal of the target, which the grant names
+//   login: refused              | goes to the next one; fails when that is the last word of each
+//   login: not now              | goes to the next one
+//   LUN: standby, unavailable,  | goes to the next one; requests wait as long as for a portal that is away
+//     or none of this number    |
+//   LUN: not ready              | repeats the command, and goes to the next one after some seconds
+//   message: log out, please    | ends what is in flight, logs out, and logs in here again
+//   message: the session ends   | logs in here again, after the time that it asks for, within limits
+//
+// Where a target moved is followed once for each portal until a Lun was accepted, so that portals which send
+// to each other keep nobody from a third.
 //
 // One thread; nothing allocates. The session outlives it. Errors are errnos; EPIPE: the target has closed it.
 
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,8 +46,8 @@ class LunConnection {
   bool in_first_round() const { return failures_ < portals_.size(); }
   // A Lun was accepted over this connection.
   void NoteSuccess();
-  // The present portal has refused the login. Whether all have, since the last success: a single one may be
-  // somebody else's by now.
+  // The present portal has refused the login. Whether all have, each as its last word since the last success:
+  // a single one may be somebody else's by now, or a gateway's that takes the array a moment later.
   bool NoteRefusal();
   // As configured.
   const char* portal() const { return portals_[next_].text.c_str(); }
@@ -62,29 +74,40 @@ class LunConnection {
   // `leave_portal`: although it took the login, the next attempt is at another one.
   void Close(bool leave_portal = false);
 
-  // Receives once and gives it to the session's memory, but not to the session: the caller tells it by
-  // TakeInput. Bytes, 0 if there are none now, or -errno. `woken_up`: something must have come, or the
-  // connection has ended. `drained`: there was not more.
-  ssize_t ReceiveOnce(bool woken_up, bool* drained);
-  // Has the socket sleep until enough is there for the next step.
-  void AwaitEnough();
+  // Receives what is there and gives it to the session, which may then be broken; or as much as leaves other
+  // LUNs their turn. Then has the socket sleep until enough is there for the next step.
+  struct Received {
+    bool any = false;
+    int error = 0;  // an errno, behind what came
+    const char* failure() const {
+      return error == EPIPE ? "the target closed the connection" : std::strerror(error);
+    }
+  };
+  Received ReceiveAll();
   // Sends what the session has, as far as the socket takes it; 0 or an errno.
   int SendAll();
   // Something is left to send that the socket did not take.
   bool wants_write() const { return wants_write_; }
 
  private:
+  // Receives once and gives it to the session's memory, but not to the session: the caller tells it by
+  // TakeInput. Bytes, 0 if there are none now, or -errno. `woken_up`: something must have come, or the
+  // connection has ended. `drained`: there was not more.
+  ssize_t ReceiveOnce(bool woken_up, bool* drained);
+  void AwaitEnough();
   LunRequest* DeliverableRequest() const;
   ssize_t DeliverData(LunRequest& request);
   static Attempt ResultOf(const UniqueFd& socket);
+  size_t NextPortal();
 
   // What happened there is of the time since the last success.
   struct Portal {
     Address address;
     std::string text;
-    bool refused = false;  // the login
-    bool closed = false;   // the last connection
-    UniqueFd look = {};    // an attempt beside that at another portal
+    bool refused = false;     // the last login
+    bool closed = false;      // the last connection
+    bool redirected = false;  // a login, and that was followed
+    UniqueFd look = {};       // an attempt beside that at another portal
   };
   std::vector<Portal> portals_;  // empty: the connection's own portal is no address
   size_t next_ = 0;

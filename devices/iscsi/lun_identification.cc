@@ -26,10 +26,20 @@ bool IsUnknown(const Task& task) {
 
 }  // namespace
 
-void LunIdentification::Restart() {
+std::optional<LunFailure> LunIdentification::Restart(uint8_t response, Reason& reason) {
+  constexpr uint8_t kDone = 0, kNotSupported = 5;
+  if (response == kNotSupported) {
+    reason.Format("the target cannot reset a LUN, without which no command can safely be sent again");
+    return LunFailure::kNoReset;
+  }
+  if (response != kDone) {
+    reason.Format("the target refused the reset of the LUN (response %u)", response);
+    return LunFailure::kNone;
+  }
   facts_ = LunFacts{.lost_writes = facts_.lost_writes};
   question_ = Question::kReady;
   retries_ = 0;
+  return std::nullopt;
 }
 
 bool LunIdentification::SendQuestion() {
@@ -44,9 +54,9 @@ bool LunIdentification::SendQuestion() {
 LunIdentification::Progress LunIdentification::TakeReply(const Task& task, Reason& reason) {
   if (TellsOfLoss(task)) facts_.lost_writes = true;
   const CommandOutcome outcome = EvaluateCommand(task, LunOp::kReadCapacity);
-  if (outcome.next == NextStep::kAgain || outcome.next == NextStep::kLater) {
-    return AskAgain(outcome.next, reason);
-  }
+  if (outcome.next == NextStep::kAgain) return AskAgain(Progress::kAskNow, reason);
+  if (outcome.next == NextStep::kLater || outcome.next == NextStep::kNotReady)
+    return AskAgain(Progress::kAskLater, reason);
   if (outcome.next == NextStep::kDone) {
     if (!TakeAnswer(question_, task, facts_)) {
       reason.Format("%s: the answer makes no sense for a disk", QuestionName(question_));
@@ -61,12 +71,12 @@ LunIdentification::Progress LunIdentification::TakeReply(const Task& task, Reaso
   return question_ == Question::kEnd ? Progress::kComplete : Progress::kAskNow;
 }
 
-LunIdentification::Progress LunIdentification::AskAgain(NextStep next, Reason& reason) {
+LunIdentification::Progress LunIdentification::AskAgain(Progress how, Reason& reason) {
   if (++retries_ > kMostRetries) {
     reason.Format("the LUN does not become ready");
     return Progress::kFailed;
   }
-  return next == NextStep::kLater ? Progress::kAskLater : Progress::kAskNow;
+  return how;
 }
 
 // What the state says was true at the last login, perhaps of a process that has died since. The order is that

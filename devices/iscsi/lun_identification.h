@@ -5,6 +5,7 @@
 // One thread; nothing allocates. All arguments outlive it.
 
 #include <array>
+#include <optional>
 
 #include "devices/iscsi/initiator_session.h"
 #include "devices/iscsi/lun.h"
@@ -25,8 +26,9 @@ class LunIdentification {
   LunIdentification(const LunOptions& options, LunState* state, InitiatorSession* session)
       : options_(options), state_(state), session_(session) {}
 
-  // Forgets the answers of an earlier session.
-  void Restart();
+  // Forgets the answers of an earlier session. `response`: of the LUN reset (RFC 7143, 11.6.1). Why this
+  // session is of no use, where the LUN was not reset, with `reason`; kNone: another one may be.
+  std::optional<LunFailure> Restart(uint8_t response, Reason& reason);
   // Sends the question that is due, as a task without an owner. False: the target takes no commands.
   bool SendQuestion();
   // The task is done. Sets `reason` where this fails.
@@ -41,7 +43,7 @@ class LunIdentification {
 
  private:
   void PublishPath(const char* portal);
-  Progress AskAgain(NextStep next, Reason& reason);
+  Progress AskAgain(Progress how, Reason& reason);
 
   const LunOptions& options_;
   LunState* const state_;

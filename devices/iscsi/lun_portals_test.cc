@@ -269,6 +269,22 @@ TEST_CASE("a portal that was open all the time takes no LUN away from another on
   REQUIRE(rig.loop.RunUntil(waits, seconds(60)));
 }
 
+// Where every target is slow, each would else be left before it could answer.
+TEST_CASE("a login gets its whole time once every portal had its turn") {
+  testing::SilentPort slow, other;
+  for (testing::SilentPort* const port : {&slow, &other}) port->Freeze();
+  LunRig rig([&](LunOptions& options) {
+    options.connection.portal = slow.portal();
+    options.connection.other_portals = {other.portal()};
+    options.path_timeout = milliseconds(100);
+    options.login_timeout = std::chrono::minutes(5);
+    options.replacement_timeout = std::chrono::minutes(15);
+  });
+  rig.lun->Start();
+  const auto waits = [&] { return rig.lun->NextDeadline() > Lun::Clock::now() + seconds(30); };
+  REQUIRE(rig.loop.RunUntil(waits, seconds(60)));
+}
+
 TEST_CASE("silence is noticed as soon as before, once a move to another portal has led to something") {
   FakeTarget other;
   LunRig rig([&](LunOptions& options) {

@@ -81,9 +81,9 @@ TEST_CASE("more requests than the depth, or than the target's window, all get do
 }
 
 TEST_CASE("what the LUN only wanted to tell, or to wait for, is not an error") {
-  const Reaction reaction =
-      GENERATE(Sense(6, 0x29), Sense(0xb), Sense(2, 4, 1), Reaction{Reaction::kStatus, 0x08},
-               Reaction{Reaction::kStatus, 0x28}, Reaction{Reaction::kStatus, 0x40});
+  const Reaction reaction = GENERATE(Sense(6, 0x29), Sense(6, 0x2a, 6), Sense(6, 0x2a, 7), Sense(0xb),
+                                     Sense(2, 4, 1), Sense(2, 4, 0x0a), Reaction{Reaction::kStatus, 0x08},
+                                     Reaction{Reaction::kStatus, 0x28}, Reaction{Reaction::kStatus, 0x40});
   LunRig rig;
   rig.target.Change([&](auto& traits) { traits.script = Once(kWrite, reaction, 3); });
   rig.Start();

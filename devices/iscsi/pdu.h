@@ -53,6 +53,7 @@ inline constexpr size_t kCmdSnAt = 24, kExpStatSnAt = 28;                       
 inline constexpr size_t kStatSnAt = 24, kExpCmdSnAt = 28, kMaxCmdSnAt = 32;      // from the target
 inline constexpr size_t kDataSnAt = 36, kBufferOffsetAt = 40, kResidualAt = 44;  // data, R2T and responses
 inline constexpr size_t kR2tLengthAt = 44;
+inline constexpr size_t kLogoutTimeToWaitAt = 40;
 
 inline uint16_t Get16(const uint8_t* p) { return static_cast<uint16_t>(p[0] << 8 | p[1]); }
 inline uint32_t Get24(const uint8_t* p) { return uint32_t{p[0]} << 16 | uint32_t{p[1]} << 8 | p[2]; }

@@ -60,6 +60,13 @@ Header DataOutHeader(Task& task, uint64_t lun, uint32_t length, const SequenceNu
 
 Header NopOutHeader(uint32_t tag) { return ImmediateHeader(kNopOut, tag); }
 
+Header PingAnswerHeader(const uint8_t* ping) {
+  Header answer = NopOutHeader(kNoTag);
+  std::memcpy(answer.data() + kLunAt, ping + kLunAt, 8);
+  std::memcpy(answer.data() + kTargetTagAt, ping + kTargetTagAt, 4);
+  return answer;
+}
+
 Header LoginHeader(uint8_t flags, uint64_t lun) {
   Header header = ImmediateHeader(kLoginRequest, kLoginTag);
   header[1] = flags;

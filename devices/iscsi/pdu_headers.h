@@ -23,6 +23,7 @@ Header DataOutHeader(Task& task, uint64_t lun, uint32_t length, const SequenceNu
 // Requests that the target carries out at once (immediate delivery); their numbers are filled in when they
 // are sent (SetNumbers).
 Header NopOutHeader(uint32_t tag);
+Header PingAnswerHeader(const uint8_t* ping);  // of the target's ping
 Header LoginHeader(uint8_t flags, uint64_t lun);
 Header LunResetHeader(uint64_t lun);
 Header LogoutHeader();

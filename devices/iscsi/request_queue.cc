@@ -25,6 +25,9 @@ using std::chrono::seconds;
 // these comes once, so this many can only be a LUN that is broken.
 constexpr uint32_t kRetriesAtOnce = 100;
 
+// Of a LUN that is not ready, where there is another portal: some four seconds (RetryDelay).
+constexpr uint32_t kRetriesHere = 10;
+
 // Sessions that end with the same request as the oldest in flight. After the first few, requests are sent one
 // at a time, which tells the one that breaks sessions from its neighbours that only wait; that one is given
 // up after the others. Each portal has its turn as often.
@@ -141,11 +144,12 @@ void RequestQueue::OnCommandDone(LunRequest* request, const Task& task, Clock::t
       if (++state.retries > kRetriesAtOnce) return FinishRequest(request, EIO, now);
       return PostponeUntil(request, now);
     case NextStep::kLater:
-      // About as long as a target may be away altogether, since the delay grows to a second.
-      if (++state.retries > kRetriesAtOnce + options_.replacement_timeout / seconds(1)) {
-        return FinishRequest(request, EIO, now);
-      }
-      return PostponeUntil(request, now + RetryDelay(state.retries - 1));
+      return RetryLater(request, now);
+    case NextStep::kNotReady:
+      if (has_choice() && state.retries >= kRetriesHere) return TryElsewhere(request, now);
+      return RetryLater(request, now);
+    case NextStep::kElsewhere:
+      return has_choice() ? TryElsewhere(request, now) : RetryLater(request, now);
     case NextStep::kFailed:
       // Some targets announce WRITE SAME and refuse it: the kernel then writes zeroes itself, for good.
       if (outcome.error == EOPNOTSUPP && request->op == LunOp::kWriteZeroes) state_->write_same = false;
@@ -155,18 +159,38 @@ void RequestQueue::OnCommandDone(LunRequest* request, const Task& task, Clock::t
   }
 }
 
+void RequestQueue::RetryLater(LunRequest* request, Clock::time_point now) {
+  auto& state = request->internal;
+  // About as long as a target may be away altogether, since the delay grows to a second.
+  if (++state.retries > kRetriesAtOnce + options_.replacement_timeout / seconds(1))
+    return FinishRequest(request, EIO, now);
+  PostponeUntil(request, now + RetryDelay(state.retries - 1));
+}
+
+// Nothing was carried out, so unlike an error of the medium this may be asked again of any array. Mostly the
+// login at a portal already shows that the LUN is not served there, and then it is the Lun that waits; the
+// limit is for one that says so of commands only.
+void RequestQueue::TryElsewhere(LunRequest* request, Clock::time_point now) {
+  auto& since = request->internal.refused_since;
+  if (since == Clock::time_point()) since = now;
+  if (now - since >= options_.replacement_timeout) return FinishRequest(request, EIO, now);
+  doubt_ = "the LUN is not served at this portal: another one is asked";
+  PostponeUntil(request, now);
+}
+
 // With one portal the same target would say the same again. Where a page cache is behind it, an error is also
 // what Linux says of writes that were answered before: once, and the same flush would succeed the second
 // time.
 bool RequestQueue::IsDoubted(LunRequest& request, Clock::time_point now) {
   const bool can_lose = std::strcmp(facts_.boot_id, kNothingCached) != 0;
-  if (can_lose || options_.connection.other_portals.empty() || now < believed_until_) return false;
+  if (can_lose || !has_choice() || now < believed_until_) return false;
   auto& state = request.internal;
   if (state.doubted_since == Clock::time_point()) state.doubted_since = now;
   state.doubted_to = std::max(state.doubted_to, state.position + state.span);
-  doubts_target_ = now - state.doubted_since < options_.doubt_timeout;
-  if (!doubts_target_) believed_until_ = now + kBelief;
-  return doubts_target_;
+  const bool doubted = now - state.doubted_since < options_.doubt_timeout;
+  if (!doubted) believed_until_ = now + kBelief;
+  if (doubted) doubt_ = "an error of the medium: another portal is asked";
+  return doubted;
 }
 
 void RequestQueue::OnPartDone(LunRequest* request, const Task& task, Clock::time_point now) {
@@ -181,7 +205,8 @@ void RequestQueue::OnPartDone(LunRequest* request, const Task& task, Clock::time
   if (state.position >= state.doubted_to) state.doubted_since = {};
   state.syncing = state.position >= request->length && NeedsSync(*request);
   if (state.position < request->length || state.syncing) return PostponeUntil(request, now);
-  FinishRequest(request, 0, now);
+  const bool tells_of_loss = Modifies(request->op) && !facts_.write_cache;  // nobody flushes
+  FinishRequest(request, tells_of_loss && std::exchange(lost_writes_, false) ? EIO : 0, now);
 }
 
 // Whether what it has done may be in a cache whose loss nobody would notice.
@@ -265,8 +290,8 @@ void RequestQueue::FinishAnswered() {
 
 // The order stays: active_ is in the order of submission, and goes before what was never started.
 bool RequestQueue::TakeBack() {
-  const bool given_up = !doubts_target_ && CountLoss();  // if it does, it is known which one ended it
-  doubts_target_ = false;
+  const bool given_up = doubt_ == nullptr && CountLoss();  // else it is known which one ended it
+  doubt_ = nullptr;
   for (LunRequest* at = active_.front(); at != nullptr; at = at->internal.next) {
     at->internal.in_flight = false;
     at->internal.position = 0;  // parts already done may have been lost with the storage host's cache
@@ -286,7 +311,7 @@ LunRequest* RequestQueue::OldestInFlight() const {
 
 bool RequestQueue::WantsOtherPortal() const {
   const LunRequest* oldest = OldestInFlight();
-  return doubts_target_ || (oldest != nullptr && oldest->internal.losses > 0);
+  return doubt_ != nullptr || (oldest != nullptr && oldest->internal.losses > 0);
 }
 
 // A session has ended. Whether that was one too many for the oldest request in flight, which is then refused:

@@ -50,10 +50,13 @@ class RequestQueue {
   // Connections have ended again and again with the same request: requests are sent one by one.
   bool sends_one_by_one() const { return alone_left_ > 0; }
   // The portal is of no use: a connection has ended before with the request that is the oldest in flight, or
-  // doubts_target().
+  // doubt().
   bool WantsOtherPortal() const;
-  // The target has reported an error that is not believed yet (lun.h): this connection is to be ended.
-  bool doubts_target() const { return doubts_target_; }
+  // The target has reported what may be otherwise at another portal (lun.h): this connection is to be ended.
+  // A text for people; null: it has not.
+  const char* doubt() const { return doubt_; }
+  // The target has said, of no command, that an acknowledged write is lost.
+  void NoteLostWrite() { lost_writes_ = true; }
   // Refuses everything that is queued.
   void RefuseQueued(int error);
   // Calls `done` of requests that are answered.
@@ -63,6 +66,7 @@ class RequestQueue {
 
   bool has_answers() const { return !answered_.empty(); }
   bool has_started() const { return !active_.empty(); }
+  bool has_in_flight() const { return OldestInFlight() != nullptr; }
   // When the oldest request was sent; nothing if it is not in flight, or there is none.
   std::optional<Clock::time_point> OldestSince() const;
   // Whether a command has been in flight for longer than its kind may take.
@@ -77,7 +81,10 @@ class RequestQueue {
   int RefusalOf(const LunRequest& request) const;
   void StartCommand(LunRequest* request, Task* task, Clock::time_point now);
   void OnPartDone(LunRequest* request, const Task& task, Clock::time_point now);
+  void RetryLater(LunRequest* request, Clock::time_point now);
+  void TryElsewhere(LunRequest* request, Clock::time_point now);
   bool IsDoubted(LunRequest& request, Clock::time_point now);
+  bool has_choice() const { return !options_.connection.other_portals.empty(); }
   LunRequest* OldestInFlight() const;
   bool CountLoss();
   int TakeCapacity(const Task& task);
@@ -98,7 +105,7 @@ class RequestQueue {
   Clock::time_point due_;    // the earliest time one of those is to be sent
   uint32_t alone_left_ = 0;  // so many requests are yet to be sent one by one
   bool hold_ = false;
-  bool doubts_target_ = false;
+  const char* doubt_ = nullptr;
   bool lost_writes_ = false;               // the target has said so since the last flush
   Clock::time_point believed_until_ = {};  // its errors are
   alignas(8) std::array<char, kMaxAnswer + 1> capacity_answer_;

@@ -100,8 +100,16 @@ void BuildUnmap(uint64_t lba, uint64_t blocks, Task& task) {
   task.length = static_cast<uint32_t>(task.parameters.size());
 }
 
+// NOT READY of a port that does not serve the LUN now (SPC-4, 5.15.2.4: asymmetric access states). While the
+// array is between two states (0Ah), the port may be the one that serves it afterwards.
+bool IsPassive(const Task& task) {
+  constexpr uint8_t kNotAccessible = 0x04, kStandby = 0x0b, kUnavailable = 0x0c;
+  return task.asc == kNotAccessible && (task.ascq == kStandby || task.ascq == kUnavailable);
+}
+
 CommandOutcome EvaluateSense(const Task& task, LunOp op) {
-  constexpr uint8_t kInvalidOpcode = 0x20, kInvalidField = 0x24, kSpaceAllocationFailed = 0x27;
+  constexpr uint8_t kInvalidOpcode = 0x20, kInvalidField = 0x24, kNoSuchLun = 0x25;
+  constexpr uint8_t kSpaceAllocationFailed = 0x27;
   if (task.deferred) return {NextStep::kAgain};
   // A unit attention tells of the past (a reset, a new size) and ABORTED COMMAND of a command that was
   // dropped: in both the command was not carried out, and all commands here may be repeated.
@@ -112,10 +120,11 @@ CommandOutcome EvaluateSense(const Task& task, LunOp op) {
     case kAbortedCommand:
       return {NextStep::kAgain};
     case kNotReady:
-      return {NextStep::kLater};
+      return {IsPassive(task) ? NextStep::kElsewhere : NextStep::kNotReady};
     case kDataProtect:
       return {NextStep::kFailed, task.asc == kSpaceAllocationFailed && task.ascq == 7 ? ENOSPC : EROFS};
     case kIllegalRequest:
+      if (task.asc == kNoSuchLun) return {NextStep::kElsewhere};
       // For these two the kernel has another way when it hears EOPNOTSUPP; an EIO would fail the file system.
       if (op != LunOp::kDiscard && op != LunOp::kWriteZeroes) return {NextStep::kFailed, EIO};
       return {NextStep::kFailed, task.asc == kInvalidOpcode || task.asc == kInvalidField ? EOPNOTSUPP : EIO};

@@ -48,10 +48,12 @@ void BuildFlush(Task& task);
 // What to do about a command that the target has answered.
 enum class NextStep {
   kDone,
-  kAgain,   // at once: the LUN only wanted to tell something, or lost the command
-  kLater,   // it is busy or not ready
-  kFailed,  // with an errno
-  kBroken,  // with EIO: the medium or the target failed
+  kAgain,      // at once: the LUN only wanted to tell something, or lost the command
+  kLater,      // it is busy
+  kNotReady,   // it may be soon, or be so at another portal
+  kElsewhere,  // not at this portal, perhaps at another: its gateway stands by, or has no such LUN (now)
+  kFailed,     // with an errno
+  kBroken,     // with EIO: the medium or the target failed
 };
 struct CommandOutcome {
   NextStep next;

@@ -8,7 +8,8 @@
 namespace lunkeeper::iscsi {
 namespace {
 
-// Fixed or descriptor format. Too short: nothing is known, which counts as an error without a reason.
+// Fixed or descriptor format, each of this command or deferred (SPC-4, 4.5.5). Too short: nothing is known,
+// which counts as an error without a reason.
 void ParseSense(const uint8_t* sense, uint32_t length, Task& task) {
   if (length < 4) return;
   const uint8_t format = sense[0] & 0x7f;
@@ -43,6 +44,16 @@ void TakeResponse(const PduReader::Pdu& pdu, Task& task) {
     task.transferred = task.length;
     SubtractResidual(pdu.header, task);
   }
+  TakeSense(pdu, task);
+}
+
+bool IsSuccess(const Task& task) {
+  constexpr uint8_t kGood = 0x00, kCheckCondition = 0x02, kConditionMet = 0x04, kRecovered = 1;
+  const bool recovered = task.status == kCheckCondition && task.sense_key == kRecovered && !task.deferred;
+  return task.response == 0 && (task.status == kGood || task.status == kConditionMet || recovered);
+}
+
+void TakeSense(const PduReader::Pdu& pdu, Task& task) {
   if (pdu.length < 2) return;
   const uint32_t sense_length = std::min<uint32_t>(Get16(pdu.data), pdu.length - 2);
   ParseSense(pdu.data + 2, sense_length, task);

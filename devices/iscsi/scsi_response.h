@@ -8,5 +8,9 @@ namespace lunkeeper::iscsi {
 
 // Fills the result of `task`: response, status, sense, and how much was transferred.
 void TakeResponse(const PduReader::Pdu& pdu, Task& task);
+// Whether the target says that it has carried the whole command out, perhaps with some trouble.
+bool IsSuccess(const Task& task);
+// The sense data alone, as a response and an asynchronous message carry them.
+void TakeSense(const PduReader::Pdu& pdu, Task& task);
 
 }  // namespace lunkeeper::iscsi

@@ -3,12 +3,14 @@
 
 #include "devices/iscsi/socket.h"
 
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -46,6 +48,34 @@ std::optional<Address> ParseAddress(const std::string& text) {
   address.size = found->ai_addrlen;
   ::freeaddrinfo(found);
   return address;
+}
+
+bool IsTargetAddress(const Address& address, std::string_view text) {
+  text = text.substr(0, text.find(','));
+  const bool v6 = text.starts_with('[');
+  const size_t host_end = text.find(v6 ? ']' : ':');
+  if (v6 && host_end == text.npos) return false;
+  const std::string_view host = text.substr(v6, host_end == text.npos ? host_end : host_end - v6);
+  std::string_view rest = host_end == text.npos ? "" : text.substr(host_end + v6);
+  uint16_t port = 3260;
+  if (!rest.empty()) {
+    rest.remove_prefix(1);
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), port);
+    if (error != std::errc() || end != rest.data() + rest.size()) return false;
+  }
+  char name[INET6_ADDRSTRLEN] = {};
+  if (host.size() >= sizeof name) return false;
+  host.copy(name, host.size());
+  if (v6) {
+    const auto& own = reinterpret_cast<const sockaddr_in6&>(address.storage);
+    in6_addr named;
+    return own.sin6_family == AF_INET6 && own.sin6_port == htons(port) &&
+           ::inet_pton(AF_INET6, name, &named) == 1 && std::memcmp(&named, &own.sin6_addr, sizeof named) == 0;
+  }
+  const auto& own = reinterpret_cast<const sockaddr_in&>(address.storage);
+  in_addr named;
+  return own.sin_family == AF_INET && own.sin_port == htons(port) &&
+         ::inet_pton(AF_INET, name, &named) == 1 && named.s_addr == own.sin_addr.s_addr;
 }
 
 // Without delay (Nagle's algorithm): a command without data would wait for the answer to the one before it.

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/unique_fd.h"
 
@@ -17,6 +18,9 @@ struct Address {
 };
 // `10.0.0.5:3260` or `[fd00::5]:3260`. Numeric only: asking a name server would block the loop.
 std::optional<Address> ParseAddress(const std::string& text);
+// Whether that is the address of a redirect: `10.0.0.5:3260,1` or `[fd00::5]:3260,1` (RFC 7143, 13.8), of
+// which port and group may be missing. Allocates nothing.
+bool IsTargetAddress(const Address& address, std::string_view text);
 
 // Begins to connect; the descriptor becomes writable when that is over. Not valid, errno set: it failed at
 // once.

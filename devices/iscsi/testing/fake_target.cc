@@ -150,13 +150,19 @@ bool FakeTarget::Handle(int fd, const Pdu& pdu) {
     case kScsiCommand:
       return HandleCommand(fd, pdu);
     case kLogoutRequest:
-      Note("logout");
-      return Send(fd, Respond(kLogoutResponse, pdu, true), {});
+      return HandleLogout(fd, pdu);
     case kNopOut:
       return HandlePing(fd, pdu);
     default:
       return false;
   }
+}
+
+bool FakeTarget::HandleLogout(int fd, const Pdu& pdu) {
+  Note("logout");
+  Header answer = Respond(kLogoutResponse, pdu, true);
+  Put16(&answer[kLogoutTimeToWaitAt], traits().seconds_to_wait);
+  return Send(fd, answer, {});
 }
 
 bool FakeTarget::HandlePing(int fd, const Pdu& pdu) {
@@ -185,14 +191,15 @@ bool FakeTarget::HandleLogin(int fd, const Pdu& pdu) {
   const Traits now = traits();
   Header header = Respond(kLoginResponse, pdu, true);
   header[1] = pdu.header[1];
+  std::vector<uint8_t> text;
   header[36] = now.login_class;
   header[37] = now.login_detail;
   if (now.login_class != 0) {
     Note("refused login");
-    Send(fd, header, {});
+    if (!now.moved_to.empty()) PutText(text, "TargetAddress=" + now.moved_to);
+    Send(fd, header, text);
     return false;
   }
-  std::vector<uint8_t> text;
   if ((pdu.header[1] & 0x0c) == 0) {
     PutText(text, "AuthMethod=None");
   } else {
@@ -235,20 +242,30 @@ bool FakeTarget::HandleCommand(int fd, const Pdu& pdu) {
   const Traits now = traits();
   const Reaction reaction = now.script ? now.script(command) : Reaction{};
   Note(Named(command));
+  if (reaction.kind == Reaction::kTell && !Tell(fd, pdu, reaction.raw)) return false;
   const bool carried_out = reaction.kind == Reaction::kAnswer || reaction.kind == Reaction::kHold ||
-                           reaction.kind == Reaction::kPings;
+                           reaction.kind == Reaction::kPings || reaction.kind == Reaction::kTell;
   if (!carried_out) {
     return React(fd, pdu, command, reaction);
   }
   std::vector<uint8_t> data = pdu.data;
   if (!GatherData(fd, pdu, data)) return false;
-  if (reaction.kind == Reaction::kAnswer) return Execute(fd, pdu, command, data);
+  if (reaction.kind == Reaction::kAnswer || reaction.kind == Reaction::kTell)
+    return Execute(fd, pdu, command, data);
   if (reaction.kind == Reaction::kPings) {
     slow_.push_back({reaction.pings, pdu, {command, data}, reaction});
   } else {
     held_.push_back({command, data});
   }
   return true;
+}
+
+// `message`: header and data, of which only the numbers are missing.
+bool FakeTarget::Tell(int fd, const Pdu& pdu, const std::vector<uint8_t>& message) {
+  Header header = Respond(kAsyncMessage, pdu, true);
+  Put32(&header[kTagAt], kNoTag);
+  std::copy_n(message.begin() + 36, 8, header.begin() + 36);
+  return Send(fd, header, {message.begin() + kHeaderSize, message.end()});
 }
 
 // Asks for what did not come with the command. Other commands that arrive meanwhile are set aside.
@@ -307,7 +324,7 @@ bool FakeTarget::Execute(int fd, const Pdu& pdu, const FakeCommand& command,
     return SendData(fd, pdu, out, false);
   }
   if ((pdu.header[1] & kCommandRead) != 0) {
-    std::vector<uint8_t> answer = Answer(&pdu.header[kCdbAt]);
+    std::vector<uint8_t> answer = AnswerOf(traits(), &pdu.header[kCdbAt]);
     if (answer.empty()) return SendStatus(fd, pdu, Sense(5, 0x24));
     answer.resize(std::min<size_t>(answer.size(), Get32(&pdu.header[kExpectedLengthAt])));
     return SendData(fd, pdu, answer, false);
@@ -322,35 +339,6 @@ void FakeTarget::Apply(const FakeCommand& command, const std::vector<uint8_t>& d
   if (command.operation == 0x8a) std::copy(data.begin(), data.end(), at);
   if (command.operation == 0x93) std::fill_n(at, size_t{command.blocks} * kBlock, '\0');
   if (command.operation == 0x8a) events_.push_back("apply " + std::to_string(command.lba));
-}
-
-std::vector<uint8_t> FakeTarget::Answer(const uint8_t* cdb) {
-  const Traits now = traits();
-  std::vector<uint8_t> answer(cdb[0] == 0x12 && cdb[1] == 1 ? 64 : 36);
-  if (cdb[0] == 0x12 && cdb[1] == 0) {
-    std::copy_n(now.product.begin(), std::min<size_t>(now.product.size(), 16), answer.begin() + 16);
-  } else if (cdb[0] == 0x12 && cdb[2] == 0x80) {
-    answer[1] = 0x80;
-    answer[3] = static_cast<uint8_t>(now.serial.size());
-    std::copy(now.serial.begin(), now.serial.end(), answer.begin() + 4);
-  } else if (cdb[0] == 0x12 && cdb[2] == 0xb0) {
-    answer[1] = 0xb0;
-    Put32(&answer[8], now.max_transfer);
-  } else if (cdb[0] == 0x12 && cdb[2] == 0xb2) {
-    answer[1] = 0xb2;
-    answer[5] = static_cast<uint8_t>((now.unmap ? 0x84 : 0) | (now.write_same_unmap ? 0x44 : 0));
-  } else if (cdb[0] == 0x9e) {
-    answer.resize(32);
-    Put64(&answer[0], now.blocks - 1);
-    Put32(&answer[8], kBlock);
-  } else if (cdb[0] == 0x5a) {
-    answer.resize(28);
-    answer[3] = now.takes_fua ? 0x10 : 0, answer[8] = 0x08;
-    answer[10] = now.write_cache ? 0x04 : 0;
-  } else {
-    answer.clear();
-  }
-  return answer;
 }
 
 bool FakeTarget::SendData(int fd, const Pdu& pdu, const std::vector<uint8_t>& data, bool half) {

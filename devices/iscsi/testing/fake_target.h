@@ -17,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/unique_fd.h"
 #include "devices/iscsi/pdu.h"
+#include "devices/iscsi/testing/fake_disk.h"
 #include "devices/types.h"
 
 namespace lunkeeper::iscsi {
@@ -38,6 +39,7 @@ struct Reaction {
     kHalf,     // half an answer, then the connection is closed
     kRaw,      // `raw` is sent instead of an answer
     kSilence,  // nothing is read or sent any more on this connection
+    kTell,     // the asynchronous message `raw` comes, and then the answer
     kPings,    // answered, by `status` if there is one, only after `pings` pings: slow, and alive
   };
   Kind kind = kAnswer;
@@ -48,25 +50,20 @@ struct Reaction {
 };
 inline Reaction AfterPings(int pings) { return {.kind = Reaction::kPings, .raw = {}, .pings = pings}; }
 inline Reaction Sense(uint8_t key, uint8_t asc = 0, uint8_t ascq = 0) {
-  return {Reaction::kStatus, 2, key, asc, ascq, {}, 0};
+  return {Reaction::kStatus, 2, key, asc, ascq, {}, 0, false};
 }
 
 class FakeTarget {
  public:
-  static constexpr uint32_t kBlock = 512;
+  static constexpr uint32_t kBlock = FakeDisk::kBlockSize;
   using Script = std::function<Reaction(const FakeCommand&)>;
 
   // What the disk and the target are like; to be changed with Change.
-  struct Traits {
-    std::string serial = "serial-1";
-    std::string product = "0123456789abcdef";
-    uint64_t blocks = 8192;
-    bool write_cache = true, takes_fua = false;
-    bool unmap = false;
-    bool write_same_unmap = false;
-    uint32_t max_transfer = 0;  // blocks
-    uint32_t window = 32;       // commands
+  struct Traits : FakeDisk {
+    uint32_t window = 32;  // commands
     uint8_t login_class = 0, login_detail = 0;
+    std::string moved_to = {};     // with class 1
+    uint16_t seconds_to_wait = 0;  // after a logout
     uint8_t reset_response = 0;
     bool reset_drops = false;   // the connection is closed instead of answering the reset
     bool reset_silent = false;  // neither the reset nor anything else is answered any more
@@ -104,11 +101,12 @@ class FakeTarget {
   bool HandleReset(int fd, const Pdu& pdu);
   bool FinishReset(int fd, const Pdu& pdu);
   bool HandlePing(int fd, const Pdu& pdu);
+  bool HandleLogout(int fd, const Pdu& pdu);
+  bool Tell(int fd, const Pdu& pdu, const std::vector<uint8_t>& message);
   bool HandleCommand(int fd, const Pdu& pdu);
   bool GatherData(int fd, const Pdu& command, std::vector<uint8_t>& data);
   bool React(int fd, const Pdu& pdu, const FakeCommand& command, const Reaction& reaction);
   bool Execute(int fd, const Pdu& pdu, const FakeCommand& command, const std::vector<uint8_t>& data);
-  std::vector<uint8_t> Answer(const uint8_t* cdb);
   bool SendData(int fd, const Pdu& pdu, const std::vector<uint8_t>& data, bool half);
   bool SendStatus(int fd, const Pdu& pdu, const Reaction& reaction);
   Header Respond(Opcode opcode, const Pdu& pdu, bool status);

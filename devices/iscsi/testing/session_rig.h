@@ -25,6 +25,10 @@ class Recorder final : public SessionHandler {
   }
   void OnReset(uint8_t response) override { events.push_back("reset " + std::to_string(response)); }
   void OnLoggedOut() override { events.push_back("logged out"); }
+  void OnLogoutWanted(std::chrono::seconds within) override {
+    events.push_back("logout within " + std::to_string(within.count()));
+  }
+  void OnLostWrite() override { events.push_back("lost write"); }
 
   std::vector<std::string> events;
   Task last;

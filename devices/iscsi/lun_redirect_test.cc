@@ -1,0 +1,83 @@
+// What becomes of a LUN whose target is said to be elsewhere, or nowhere.
+
+#include "devices/iscsi/testing/lun_rig.h"
+
+namespace lunkeeper {
+namespace {
+
+using iscsi::FakeTarget;
+
+void SendLoginsTo(const std::string& address, FakeTarget& target, uint8_t detail = 1) {
+  target.Change(
+      [&](auto& traits) { traits.login_class = 1, traits.login_detail = detail, traits.moved_to = address; });
+}
+
+// Until `target` has answered a login as it does now: one answer may have been under way.
+bool RefusesLogin(LunRig& rig, FakeTarget& target) {
+  const size_t before = target.Count("refused login");
+  return rig.loop.RunUntil([&] { return target.Count("refused login") >= before + 2; }, seconds(60));
+}
+
+TEST_CASE("a login that is sent to another portal of the volume goes there next") {
+  FakeTarget passed_over, named;
+  const bool permanently = GENERATE(false, true);
+  LunRig rig([&](LunOptions& options) {
+    options.connection.other_portals = {passed_over.portal(), named.portal()};
+  });
+  SendLoginsTo(named.portal() + (permanently ? "" : ",1"), rig.target, permanently ? 2 : 1);
+  rig.Start();
+  REQUIRE(named.Count("login") == 1);
+  REQUIRE(passed_over.connections() == 0);
+}
+
+TEST_CASE("a login is sent to no address that is not a portal of the volume, and the next portal is tried") {
+  FakeTarget stranger, other;
+  LunRig rig([&](LunOptions& options) { options.connection.other_portals = {other.portal()}; });
+  const std::string elsewhere = stranger.portal();
+  SendLoginsTo(GENERATE_COPY(as<std::string>(), elsewhere, "storage-2:3260", "", "[::1"), rig.target);
+  rig.Start();
+  REQUIRE(other.Count("login") == 1);
+  REQUIRE(stranger.connections() == 0);
+}
+
+TEST_CASE("a target that sends logins elsewhere is asked again, and says where to") {
+  LunRig rig;
+  SendLoginsTo("10.0.0.9:3260", rig.target, 2);
+  rig.lun->Start();
+  REQUIRE(RefusesLogin(rig, rig.target));
+  REQUIRE(rig.state.health == LunHealth::kConnecting);
+  REQUIRE_THAT(rig.state.reason.Load(), Catch::Contains("10.0.0.9:3260 (status 0102)"));
+  rig.target.Change([](auto& traits) { traits.login_class = 0; });
+  REQUIRE(rig.Becomes(LunHealth::kHealthy));
+}
+
+TEST_CASE("portals that send logins to each other keep nobody from a third one") {
+  FakeTarget second, third;
+  LunRig rig([&](LunOptions& options) {
+    options.connection.other_portals = {second.portal(), third.portal()};
+  });
+  SendLoginsTo(second.portal(), rig.target);
+  SendLoginsTo(rig.target.portal(), second);
+  rig.Start();
+  REQUIRE(third.Count("login") == 1);
+}
+
+// It may have been somebody else's answer, or that of a gateway which takes the array a moment later.
+TEST_CASE("a refusal that was not a portal's last word ends nothing") {
+  FakeTarget other(/*open=*/false);
+  LunRig rig([&](LunOptions& options) { options.connection.other_portals = {other.portal()}; });
+  rig.target.Change([](auto& traits) { traits.login_class = 2, traits.login_detail = 3; });
+  rig.lun->Start();
+  REQUIRE(RefusesLogin(rig, rig.target));
+  rig.target.Change([](auto& traits) { traits.login_class = 3; });  // not now
+  REQUIRE(RefusesLogin(rig, rig.target));
+  other.Change([](auto& traits) { traits.login_class = 2, traits.login_detail = 3; });
+  other.Open();
+  REQUIRE(RefusesLogin(rig, other));
+  REQUIRE(rig.state.health == LunHealth::kConnecting);
+  rig.target.Change([](auto& traits) { traits.login_class = 0; });
+  REQUIRE(rig.Becomes(LunHealth::kHealthy, seconds(60)));
+}
+
+}  // namespace
+}  // namespace lunkeeper
