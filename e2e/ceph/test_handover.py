@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -13,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from agent.agents import page
 from harness.checker import BlockChecker
 from harness.cleanup import wait_until
 from harness.gateways import Gateway, Machine, path_of, serves, status_of
-from harness.processes import Daemon, state_of
+from harness.processes import Daemon, free_port, state_of
 from harness.rig import Rig, Server
 from harness.volume import MIB, Volume
 
@@ -162,6 +165,30 @@ def test_where_it_cannot_be_done_the_command_says_so(rig: Rig, second: Gateway) 
     assert code == 1
     assert "one that stands by has none" in said
     assert rig.controller.ready()
+
+
+@BOTH
+def test_the_metrics_say_who_serves_and_whether_another_one_stands_by(rig: Rig, second: Gateway) -> None:
+    port = free_port()
+    rig.controller.kill()
+    rig.controller.argv.append(f"--metrics-address=127.0.0.1:{port}")
+    rig.controller.start()
+    wait_until(rig.controller.ready, 60, lambda: f"it serves\n{rig.controller.tail()}")
+
+    def shown(name: str, labels: str = "") -> float | None:
+        line = rf'^lunkeeper_array_{name}{{array="{rig.array_name}"{labels}}} (\S+)$'
+        found = re.search(line, page(port, "/metrics"), re.MULTILINE)
+        return float(found[1]) if found else None
+
+    wait_until(lambda: shown("has_standby") == 0, 60, "nobody stands by")
+    second.start()
+    wait_until(lambda: shown("has_standby") == 1, 60, lambda: f"one stands by\n{second.tail()}")
+    assert shown("gateway_epoch") == 2  # a restart
+    assert shown("takeovers_total") == shown("handovers_total") == 0
+    since = shown("gateway_since_seconds", f',host="{socket.gethostname()}"')
+    assert since and abs(since - time.time()) < 600
+    for phase in ("shut_out", "catalogue", "targets"):
+        assert (shown("takeover_seconds", f',phase="{phase}"') or 0) > 0, phase
 
 
 def begin_armed(rig: Rig, serving: Machine, other: Machine, point: str, hook: str = "") -> Daemon:
