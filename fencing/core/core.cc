@@ -338,6 +338,8 @@ void Core::HandleAnswer(const PutNodeFence& call, const Done& done) {
   if ((known ? known->version : Version()) != call.fence.version) return;
   auto fence = call.fence;
   fence.version = done.version;
+  // A watch may have told meanwhile. A write that changes nothing has no event, so nothing would tell again.
+  if (known) fence.uid = known->uid;
   state_.cluster.StoreObject(fence);
   ReconcileNode(fence.node);
 }

@@ -1,6 +1,7 @@
 // What a leader does that started after everything had happened.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <functional>
 
 #include "fencing/core/core.h"
 
@@ -24,6 +25,9 @@ struct Leader {
     done.action = action.id;
     done.version = Version(std::to_string(action.id));
     done.votes = votes;
+    if (const auto* put = std::get_if<PutNodeFence>(&action.what); put && before_answer)
+      done.version = before_answer(put->fence);
+    if (std::holds_alternative<RemoveNodeFence>(action.what) && !removes) return;
     if (std::holds_alternative<BeginTerm>(action.what)) done.term = 1;
     if (std::holds_alternative<BeginTerm>(action.what) && !begins_terms) done.outcome = Outcome::kFailed;
     if (const auto* fence = std::get_if<FenceNode>(&action.what))
@@ -66,12 +70,14 @@ struct Leader {
     return text;
   }
 
-  bool begins_terms = true;
+  bool begins_terms = true, removes = true;
   Instant now{100_s};
   Core core{Settings(), "me"};
   std::vector<Action> actions;
   ReplicaVotes votes;
   Span takes;  // a write of the lease, until it is answered
+  // What happens while a NodeFence is written; says its version then.
+  std::function<Version(const NodeFence&)> before_answer;
 };
 
 // Lets time pass in which nothing changes but what the array and the API server say again and again.
@@ -109,6 +115,22 @@ TEST_CASE("an instance that is gone is fenced again where the array has forgotte
   CHECK(fences[0].node == kOld);
   CHECK(fences[0].volumes == record.volumes[kArray]);
   CHECK(leader.All<RemoveNodeFence>().size() == 1);
+}
+
+// Its own NodeFence has no uid until a watch tells. It is written again meanwhile, which changes nothing.
+TEST_CASE("what a watch tells while a record is written is not forgotten") {
+  NodeFence record = Record();
+  record.uid = {};
+  Leader leader;
+  leader.removes = false;
+  leader.before_answer = [&](NodeFence written) {
+    written.uid = Uid("u");
+    leader.Step(FenceSeen{written});
+    return written.version;
+  };
+  leader.Begin(record);
+  REQUIRE(leader.All<PutNodeFence>().size() == 1);
+  CHECK(leader.core.state().cluster.FindFence(kOld)->uid == Uid("u"));
 }
 
 TEST_CASE("a new leader acts in the tick in which it takes the lease, and refuses what names nobody") {
