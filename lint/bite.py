@@ -65,6 +65,7 @@ WALL_BITES = (
     walls("fencing/agent/x.cc", "fencing/kube/json.h", "devices/libiscsi/session.h"),
     walls("fencing/coordinator/x.cc", "fencing/agent/path_watch.h", "fencing/kube/json.h"),
     walls("fencing/failover/x.cc", "fencing/coordinator/authenticator.h", "fencing/kube/json.h"),
+    walls("fencing/sim/x.cc", "fencing/agent/replicas.h", "fencing/failover/failover.h"),
     walls("fencing/scale/x.cc", "plugin/options.h", "fencing/failover/testing/fake_api.h"),
     walls("identity/x.cc", "controller/request.h", "csi/v1/csi.pb.h"),
     walls("controller/x.h", "devices/array/tgt/pool.h", "devices/array/array.h"),
@@ -234,6 +235,7 @@ RPCS = {
 }
 POOLS = {f"node/{name}.h": methods(name, "  void Open() {}") for name in "ABC"}
 OPENERS = {f"node/{name}.cc": "namespace {\nvoid Open() {}\n}\n" for name in "abc"}
+RUNS_FAILOVER = '#include "fencing/failover/failover.h"\n'
 NAME_BITES = (
     Bite(
         names.check_class_names,
@@ -248,6 +250,16 @@ NAME_BITES = (
         names.check_class_names,
         {"node/x_test.cc": "class X {};\n", "base/testing/x.h": "class X {};\n"},
         {"node/x_test.cc": "void f() {\n  struct X {};\n}\n", "base/x_test.cc": "struct X {};\n"},
+    ),
+    Bite(
+        names.check_simulator,
+        {"fencing/failover/x.h": "class X {};\n", "fencing/sim/x.h": f"{RUNS_FAILOVER}class X {{}};\n"},
+        {"fencing/failover/x.h": "class X {};\n", "fencing/sim/x.h": f"{RUNS_FAILOVER}class Y {{}};\n"},
+    ),
+    Bite(
+        names.check_simulator,
+        {"fencing/sim/x.cc": "int x;\n"},
+        {"fencing/sim/x.cc": RUNS_FAILOVER},
     ),
     Bite(
         names.check_one_word_share,

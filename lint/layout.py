@@ -18,10 +18,10 @@ FLOORS = (
         "fencing/core",
         "fencing/kube",
     ),
-    ("devices/array/remote", "devices/array/tgt", "devices/datapath", "fencing/protocol", "fencing/sim"),
+    ("devices/array/remote", "devices/array/tgt", "devices/datapath", "fencing/protocol"),
     ("controller", "identity", "node"),
     ("fencing/agent", "fencing/coordinator", "fencing/failover"),
-    ("fencing/scale",),
+    ("fencing/scale", "fencing/sim"),
     ("plugin",),
 )
 GENERATED = ("csi", "registration")  # top-level folders of generated headers

@@ -50,6 +50,12 @@ def is_nested(tree: Tree, tag: Tag) -> bool:
     return tag.in_class or tree.lines(tag.path)[tag.line - 1].startswith(" ")
 
 
+# What the simulator runs of the product, and the header by which it does.
+SIMULATOR = "fencing/sim/"
+SIMULATED = ("fencing/core/", "fencing/failover/", "fencing/kube/")
+RUNS = "fencing/failover/failover.h"
+
+
 def twice_named_classes(tree: Tree) -> list[str]:
     """Class names that two classes of product and tests have; nested ones aside, which have two names."""
     places: dict[str, set[str]] = collections.defaultdict(set)
@@ -164,6 +170,21 @@ def check_cpp_functions(tree: Tree) -> list[str]:
 def check_class_names(tree: Tree) -> list[str]:
     """No two classes of the product have one name."""
     return [f"two things are called {problem}" for problem in twice_named_classes(tree)]
+
+
+def check_simulator(tree: Tree) -> list[str]:
+    """The simulator runs the product's failover, and has none of its classes anew."""
+    tags = [tag for tag in tags_in(tree, "product", "simulation") if tag.kind in ("class", "struct")]
+    there = {tag.name for tag in tags if tag.path.startswith(SIMULATED) and not is_nested(tree, tag)}
+    problems = [
+        f"{tag.place}: the simulator has a {tag.name} of its own, but is to run the product's"
+        for tag in tags
+        if tag.path.startswith(SIMULATOR) and tag.name in there
+    ]
+    files = [name for name in tree.cpp("simulation") if name.startswith(SIMULATOR)]
+    if files and not any(header == RUNS for name in files for _, header in tree.includes(name)):
+        problems.append(f"{SIMULATOR}: nothing includes {RUNS}, so it does not run the product's failover")
+    return problems
 
 
 def check_one_word_share(tree: Tree) -> list[str]:

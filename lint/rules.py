@@ -30,6 +30,7 @@ RULES: tuple[Check, ...] = (
     floors.check_headers,
     floors.check_support_is_apart,
     names.check_class_names,
+    names.check_simulator,
     names.check_one_word_share,
     names.check_overused_names,
     names.check_cpp_functions,

@@ -70,8 +70,9 @@ class FailoverController final : public Failover {
         loop_(executor_),
         core_(options.settings, options.self),
         objects_([this](auto what) { OnObject(std::move(what)); }),
-        recorder_(core_.state(), objects_, options.lease,
-                  [this](auto event) { events_.AddEvent(std::move(event), now_); }),
+        recorder_(
+            core_.state(), objects_, options.lease,
+            [this](auto event) { events_.AddEvent(std::move(event), now_); }, executor_),
         health_(core_.state(), objects_, WatchFullPools(arrays, executor_),
                 [this](auto event) { events_.AddEvent(std::move(event), now_); }),
         actions_(MakeActionInputs()),

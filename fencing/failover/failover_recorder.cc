@@ -5,7 +5,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/log.h"
 #include "fencing/core/assessment.h"
 #include "fencing/core/instances.h"
@@ -84,7 +83,7 @@ void FailoverRecorder::OnReport(const Report& report) {
     const bool moved =
         IsMoved(report) && std::none_of(timeline.begin(), timeline.end(),
                                         [](const auto& entry) { return entry.event == kMovedEvent; });
-    AddEntry(report.node, absl::Now(), moved ? kMovedEvent : "Phase", report.text);
+    AddEntry(report.node, executor_.WallNow(), moved ? kMovedEvent : "Phase", report.text);
     if (moved) MeasurePhases(timeline);
   }
   AddNodeEvent(report.node, progress ? kube::EventKind::kNormal : kube::EventKind::kWarning,
@@ -116,7 +115,7 @@ void FailoverRecorder::OnAction(const Action& action) {
   if (const auto* put = std::get_if<PutNodeFence>(&action.what)) RecordDecision(*put);
   if (const auto* lease = std::get_if<WriteLease>(&action.what)) yields_ += lease->release ? 1 : 0;
   if (const auto* fence = std::get_if<FenceNode>(&action.what))
-    AddEntry(RecordOf(fence->node), absl::Now(), "Fencing",
+    AddEntry(RecordOf(fence->node), executor_.WallNow(), "Fencing",
              absl::StrCat(fence->array.value(), ": ", WhatIsFenced(*fence)));
   const auto* call = std::get_if<DeletePod>(&action.what);
   if (call == nullptr) return;
@@ -124,7 +123,8 @@ void FailoverRecorder::OnAction(const Action& action) {
   if (node.empty()) return;
   deletions_[action.id] = node;
   NodeTimeline& timeline = timelines_[node];
-  if (timeline.deleting++ == 0 && timeline.deleted == 0) AddEntry(node, absl::Now(), "Deleting", "its pods");
+  if (timeline.deleting++ == 0 && timeline.deleted == 0)
+    AddEntry(node, executor_.WallNow(), "Deleting", "its pods");
 }
 
 // The first write of a NodeFence is the moment of the decision. The cause and the last heartbeat go into the
@@ -135,14 +135,14 @@ void FailoverRecorder::RecordDecision(const PutNodeFence& call) {
   const auto evidence = state_.evidence.nodes().find(fence.node);
   if (fence.requested_by.empty() && evidence != state_.evidence.nodes().end() && evidence->second.heard) {
     const absl::Duration silent = ToAbsl(state_.now - evidence->second.heartbeat_at.value_or(state_.now));
-    AddEntry(fence.node, absl::Now() - silent, "LastHeard", "its last heartbeat");
+    AddEntry(fence.node, executor_.WallNow() - silent, "LastHeard", "its last heartbeat");
   }
   ++decided_;
   const std::string by =
       fence.requested_by.empty() ? "" : absl::StrCat("asked for by ", fence.requested_by, ": ");
-  AddEntry(fence.node, absl::Now(), "Decided", absl::StrCat(by, fence.cause));
+  AddEntry(fence.node, executor_.WallNow(), "Decided", absl::StrCat(by, fence.cause));
   if (fence.requested_by.empty() && evidence != state_.evidence.nodes().end() && evidence->second.votes_at)
-    AddEntry(fence.node, absl::Now(), "Asked", DescribeVotes(evidence->second.votes));
+    AddEntry(fence.node, executor_.WallNow(), "Asked", DescribeVotes(evidence->second.votes));
   LogWarn("failover", absl::StrCat("decided: ", by, fence.cause),
           {{"node", fence.node.value()}, {"volumes", DescribeVolumes(fence.volumes)}});
 }
@@ -165,7 +165,7 @@ void FailoverRecorder::OnAnswer(const Action& action, const Answer& answer, Span
   const auto* fence = std::get_if<FenceNode>(&action.what);
   if (fence != nullptr && !ok) {
     ++fence_failures_;
-    AddEntry(RecordOf(fence->node), absl::Now(), "FenceFailed",
+    AddEntry(RecordOf(fence->node), executor_.WallNow(), "FenceFailed",
              absl::StrCat(fence->array.value(), ": ", answer.status.message()));
   }
   const auto deletion = deletions_.find(action.id);
@@ -177,7 +177,7 @@ void FailoverRecorder::OnAnswer(const Action& action, const Answer& answer, Span
     ++pods_deleted_;
   }
   if (timeline.deleting == 0)
-    AddEntry(deletion->second, absl::Now(), "Deleted", absl::StrCat(timeline.deleted, " pods"));
+    AddEntry(deletion->second, executor_.WallNow(), "Deleted", absl::StrCat(timeline.deleted, " pods"));
   deletions_.erase(deletion);
 }
 
@@ -186,19 +186,19 @@ void FailoverRecorder::RecordSuccess(const Action& action, const Answer& answer)
   if (const auto* put = std::get_if<PutNodeFence>(&action.what)) {
     if (put->fence.version.empty())
       AddEntry(
-          put->fence.node, absl::Now(), "Recorded",
+          put->fence.node, executor_.WallNow(), "Recorded",
           absl::StrCat(CountOf(put->fence.volumes), " volumes on ", put->fence.volumes.size(), " arrays"));
   } else if (const auto* fence = std::get_if<FenceNode>(&action.what)) {
     const std::string text = absl::StrCat(fence->array.value(), ": ", WhatIsFenced(*fence), ", generation ",
                                           answer.done.fence->generation);
-    AddEntry(RecordOf(fence->node), absl::Now(), "Fenced", text);
+    AddEntry(RecordOf(fence->node), executor_.WallNow(), "Fenced", text);
     AddNodeEvent(fence->node, kube::EventKind::kWarning, "Fenced", text);
     ReportPodsLeft(RecordOf(fence->node), "which is fenced");
   } else if (const auto* lift = std::get_if<UnfenceNode>(&action.what)) {
-    AddEntry(RecordOf(lift->node), absl::Now(), "Unfenced", lift->array.value());
+    AddEntry(RecordOf(lift->node), executor_.WallNow(), "Unfenced", lift->array.value());
     AddNodeEvent(lift->node, kube::EventKind::kNormal, "Unfenced", lift->array.value());
   } else if (const auto* taint = std::get_if<SetTaint>(&action.what)) {
-    if (!taint->value.empty()) AddEntry(NodeId(taint->value), absl::Now(), "Tainted", kTaintKey);
+    if (!taint->value.empty()) AddEntry(NodeId(taint->value), executor_.WallNow(), "Tainted", kTaintKey);
   } else if (const auto* pod = std::get_if<DeletePod>(&action.what)) {
     ReportDeletedPod(*pod, action.id);
   }

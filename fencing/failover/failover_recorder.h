@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/executor.h"
 #include "base/metrics.h"
 #include "fencing/core/state.h"
 #include "fencing/failover/kube_actions.h"
@@ -24,8 +25,12 @@ class FailoverRecorder {
  public:
   // `record` queues events for Kubernetes; it must not block.
   FailoverRecorder(const State& state, const ObjectCache& objects, kube::LeaseName lease,
-                   std::function<void(kube::ObjectEvent)> record)
-      : state_(state), objects_(objects), lease_(std::move(lease)), record_(std::move(record)) {}
+                   std::function<void(kube::ObjectEvent)> record, const Executor& executor)
+      : state_(state),
+        objects_(objects),
+        lease_(std::move(lease)),
+        record_(std::move(record)),
+        executor_(executor) {}
 
   void SetLeads(bool leads);
   void SetSynced(bool synced) { synced_ = synced; }
@@ -67,6 +72,7 @@ class FailoverRecorder {
   const ObjectCache& objects_;
   const kube::LeaseName lease_;
   const std::function<void(kube::ObjectEvent)> record_;
+  const Executor& executor_;
   std::map<NodeId, NodeTimeline> timelines_;
   std::map<uint64_t, NodeId> deletions_;  // the node of each pod deletion in progress, by action
   bool leads_ = false, synced_ = false;

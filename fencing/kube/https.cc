@@ -208,9 +208,10 @@ class BeastConnection final : public HttpsConnection {
 
 }  // namespace
 
-Limits::Limits(absl::Time until, std::stop_token stop_token)
-    : deadline(std::chrono::steady_clock::now() +
-               absl::ToChronoNanoseconds(std::clamp(until - absl::Now(), absl::ZeroDuration(), kLongest))),
+Limits::Limits(absl::Time time, std::stop_token stop_token)
+    : until(time),
+      deadline(std::chrono::steady_clock::now() +
+               absl::ToChronoNanoseconds(std::clamp(time - absl::Now(), absl::ZeroDuration(), kLongest))),
       stop(std::move(stop_token)) {}
 
 absl::Duration Limits::TimeLeft() const {

@@ -26,10 +26,11 @@ namespace lunkeeper::kube {
 // time of day that is set meanwhile neither ends the call nor keeps it for hours.
 struct Limits {
   // NOLINTNEXTLINE(google-explicit-constructor): a time is all that most callers have.
-  Limits(absl::Time until, std::stop_token stop_token = {});
+  Limits(absl::Time time, std::stop_token stop_token = {});
   // Not below zero.
   absl::Duration TimeLeft() const;
 
+  absl::Time until;  // as the caller said; a simulated server goes by the caller's own time of day
   std::chrono::steady_clock::time_point deadline;
   std::stop_token stop;
 };

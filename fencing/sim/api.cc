@@ -1,6 +1,6 @@
-// Writes are conditional, as the real API server's: each object has a version, and a write that names another
-// one is a conflict. A change reaches every watch that is open, each with a delay of its own but in order;
-// one that a cut keeps from its reader breaks the watch, as a real watch never skips an event.
+// What is true of nodes, pods and volumes is kept as plain values, and published as objects each time that it
+// changes. Records, leases and whatever else only the product writes are objects alone. A write that names a
+// version or a UID is a conflict if the object has another one.
 //
 // Behind the API server stand the controllers that a failover meets: the StatefulSet controller makes a pod
 // anew when it is gone, the scheduler places it, the node lifecycle controller marks nodes, the garbage
@@ -10,21 +10,53 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_split.h"
+#include "fencing/failover/record.h"
 #include "fencing/sim/checker.h"
+#include "fencing/sim/object_json.h"
 
 namespace lunkeeper::fencing::sim {
 namespace {
 
-KubeletLease LeaseAt(const NodeName& name, WorldTime at) {
-  return {name, Version(std::to_string(at.since_start().milliseconds())), KubeletTime(at.since_start())};
-}
+using kube::FieldAt;
+using kube::TextAt;
 
+const kube::Resource kVolumes{"", "v1", "persistentvolumes"};
+const kube::Resource kLeases{"coordination.k8s.io", "v1", "leases"};
+const kube::ObjectRef kLeaderLease{kLeases, "kube-system", "lunkeeper-failover"};
+
+kube::ObjectRef RefOf(const PodId& pod) { return {kube::kPods, SpaceOf(pod), NameIn(pod)}; }
+kube::ObjectRef RefOf(const NodeName& node) { return {kube::kNodes, "", node.value()}; }
+kube::ObjectRef RefOf(const NodeId& fence) { return {kNodeFences, "", fence.value()}; }
+kube::ObjectRef KubeletLeaseOf(const NodeName& node) { return {kLeases, "kube-node-lease", node.value()}; }
+bool IsRecord(const kube::ObjectRef& at) { return at.resource.plural == kNodeFences.plural; }
+
+constexpr Span kWatchMargin = 5_s;
 constexpr Span kNodeGrace = 40_s, kNodeLook = 1_s, kRetry = 1_s, kOrphanPods = 20_s;
 
 }  // namespace
 
-Api::Api(World& world) : world_(world), endpoint_(world.AddEndpoint()) {
+Api::Api(World& world) : world_(world), endpoint_(world.AddEndpoint()), feeds_(world, endpoint_) {
   world_.After(kNodeLook, [this] { LookAfterNodes(); });
+}
+
+void Api::Publish(const Node& node) {
+  Node& known = objects_.nodes[node.name] = node;
+  known.version = store_.Put(RefOf(node.name), NodeObject(node));
+  const kube::ObjectRef csi_node{kube::kCsiNodes, "", node.name.value()};
+  const Json object = CsiNodeObject(node);
+  const Json* published = store_.Find(csi_node);
+  if (published == nullptr || (*published)["spec"] != object["spec"]) store_.Put(csi_node, object);
+}
+
+void Api::Publish(const Pod& pod) {
+  objects_.pods[pod.id] = pod;
+  store_.Put(RefOf(pod.id), PodObject(pod));
+}
+
+void Api::PublishVolume(const VolumeId& volume) {
+  store_.Put({kVolumes, "", "pv-" + volume.value()},
+             VolumeObject(claimed_by_.at(volume), volume, objects_.charged[volume]));
 }
 
 void Api::AddNode(const NodeName& name, const NodeId& instance) {
@@ -32,74 +64,117 @@ void Api::AddNode(const NodeName& name, const NodeId& instance) {
   node.name = name;
   node.uid = Uid("node" + std::to_string(++uid_));
   node.node_id = instance;
-  node.version = NextVersion();
-  objects_.nodes[name] = node;
   renewed_[name] = world_.now();
-  Push(NodeSeen{node});
+  Publish(node);
+  store_.Put(KubeletLeaseOf(name), KubeletLeaseObject(renewed_[name]));
 }
 
 void Api::AddWorkload(const Workload& workload) {
   workloads_.push_back(workload);
+  for (const auto& [array, volumes] : workload.volumes)
+    for (const auto& volume : volumes) {
+      claimed_by_[volume] = workload.id;
+      PublishVolume(volume);
+    }
   Ensure(workload);
 }
 
-Written Api::Put(const NodeFence& fence) {
-  const auto found = objects_.fences.find(fence.node);
-  const bool exists = found != objects_.fences.end();
-  const auto stored = exists ? found->second.version : Version();
-  if (!exists && !fence.version.empty()) return {Outcome::kGone, {}};
-  if (stored != fence.version) return {Outcome::kConflict, {}};
-  auto& object = objects_.fences[fence.node];
-  const auto uid = exists ? object.uid : Uid("fence" + std::to_string(++uid_));
-  const bool deleting = exists && object.deleting;
-  object = fence;
-  object.uid = uid;
-  object.deleting = deleting;
-  object.version = NextVersion();
-  Push(FenceSeen{object});
-  return {Outcome::kOk, object.version};
+absl::StatusOr<Json> Api::Get(const kube::ObjectRef& at) const {
+  const Json* object = store_.Find(at);
+  if (object == nullptr) return absl::NotFoundError(at.name + " not found");
+  return *object;
 }
 
-Outcome Api::Remove(const RemoveNodeFence& call) {
-  const auto found = objects_.fences.find(call.node);
-  if (found == objects_.fences.end()) return Outcome::kGone;
-  if (found->second.uid != call.uid || found->second.version != call.version) return Outcome::kConflict;
-  objects_.fences.erase(found);
-  Push(FenceGone{call.node});
-  return Outcome::kOk;
+absl::StatusOr<Json> Api::Create(const kube::ObjectRef& at, const Json& object) {
+  if (at.resource.plural == "events") return object;  // nothing goes by them
+  auto created = store_.Create(at, object);
+  if (IsRecord(at)) ReadRecords();
+  return created;
 }
 
-Written Api::Taint(const SetTaint& call) {
-  const auto found = objects_.nodes.find(call.node);
-  if (found == objects_.nodes.end()) return {Outcome::kGone, {}};
-  auto& node = found->second;
-  if (node.version != call.expected) return {Outcome::kConflict, {}};
-  if (call.value.empty()) world_.checker->Untainting(node);
-  node.taint = call.value;
-  node.version = NextVersion();
-  Push(NodeSeen{node});
-  return {Outcome::kOk, node.version};
+absl::StatusOr<Json> Api::Patch(const kube::ObjectRef& at, const Json& merge,
+                                const kube::Preconditions& only_if) {
+  if (auto status = store_.Check(at, only_if); !status.ok()) return status;
+  if (at.resource.plural == kube::kNodes.plural) return PatchNode(at, merge);
+  if (at.resource.plural == kVolumes.plural) return PatchVolume(at, merge);
+  auto patched = store_.Patch(at, merge);
+  if (IsRecord(at)) ReadRecords();
+  return patched;
 }
 
-Outcome Api::Delete(const DeletePod& call) {
-  const auto found = objects_.pods.find(call.pod);
-  if (found == objects_.pods.end()) return Outcome::kGone;
-  auto& pod = found->second;
-  if (pod.uid != call.uid && !world_.Has(Mutant::kDeleteAnyUid)) return Outcome::kConflict;
-  world_.checker->Deleting(pod, call.grace);
-  if (call.grace == Grace::kOrdinary && !pod.node.empty()) {
-    pod.deleting = true;
-    Push(PodSeen{pod});
-    return Outcome::kOk;
+// All of the taints are written, so what a patch leaves out is gone.
+absl::StatusOr<Json> Api::PatchNode(const kube::ObjectRef& at, const Json& merge) {
+  Node node = objects_.nodes.at(NodeName(at.name));
+  const std::string before = node.taint;
+  node.taint.clear();
+  node.out_of_service = false;
+  for (const Json& taint : FieldAt(merge, {"spec", "taints"})) {
+    if (TextAt(taint, {"key"}) == kFencedTaint) node.taint = at.name + "." + TextAt(taint, {"value"});
+    if (TextAt(taint, {"key"}) == kOutOfServiceTaint) node.out_of_service = true;
   }
-  const auto uid = pod.uid;
-  Ended(uid);
-  return Outcome::kOk;
+  if (node.taint.empty() && !before.empty()) world_.checker->Untainting(objects_.nodes.at(node.name));
+  Publish(node);
+  return *store_.Find(at);
 }
 
-void Api::Charge(const VolumeId& volume, const ChargedNodes& nodes) {
-  objects_.charged[volume] = nodes;
-  Push(VolumeCharged{volume, nodes});
+absl::StatusOr<Json> Api::PatchVolume(const kube::ObjectRef& at, const Json& merge) {
+  const VolumeId volume(TextAt(*store_.Find(at), {"spec", "csi", "volumeHandle"}));
+  const std::string nodes = TextAt(merge, {"metadata", "annotations", kMountDeaths});
+  objects_.charged[volume].clear();
+  for (const auto node : absl::StrSplit(nodes, ',', absl::SkipEmpty()))
+    objects_.charged[volume].emplace_back(std::string(node));
+  PublishVolume(volume);
+  return *store_.Find(at);
+}
+
+absl::Status Api::Delete(const kube::ObjectRef& at, const kube::Preconditions& only_if,
+                         std::optional<absl::Duration> grace) {
+  if (at.resource.plural != kube::kPods.plural) {
+    auto status = store_.Delete(at, only_if);
+    if (IsRecord(at)) ReadRecords();
+    return status;
+  }
+  const bool any_uid = world_.Has(Mutant::kDeleteAnyUid);
+  if (auto status = store_.Check(at, any_uid ? kube::Preconditions() : only_if); !status.ok()) return status;
+  return DeletePod(at, grace == absl::ZeroDuration() ? Grace::kNone : Grace::kOrdinary);
+}
+
+absl::Status Api::DeletePod(const kube::ObjectRef& at, Grace grace) {
+  Pod pod = objects_.pods.at(PodId(at.space + "/" + at.name));
+  world_.checker->Deleting(pod, grace);
+  if (grace == Grace::kNone || pod.node.empty()) {
+    Ended(pod.uid);
+  } else if (!pod.deleting) {
+    pod.deleting = true;
+    Publish(pod);
+  }
+  return absl::OkStatus();
+}
+
+void Api::DeleteByForce(const PodId& pod) { Delete(RefOf(pod), {}, absl::ZeroDuration()).IgnoreError(); }
+
+void Api::DeletePodAsOperator(const PodId& pod) { Delete(RefOf(pod), {}, std::nullopt).IgnoreError(); }
+
+// A watch ends a while before its reader gives it up.
+absl::Status Api::OpenWatch(const std::shared_ptr<Feed>& feed, const std::string& since, Span lasts) {
+  const auto missed = store_.ChangesSince(feed->selection, since);
+  if (!missed.ok()) return missed.status();
+  feeds_.Add(feed, lasts - kWatchMargin);
+  for (const auto& change : *missed) feeds_.PushTo(feed, change, late_percent);
+  return absl::OkStatus();
+}
+
+std::string Api::LeaseHolder() const {
+  const Json* lease = store_.Find(kLeaderLease);
+  return lease == nullptr ? "" : TextAt(*lease, {"spec", "holderIdentity"});
+}
+
+void Api::ReadRecords() {
+  objects_.fences.clear();
+  for (const Json& object : store_.List({kNodeFences})) {
+    NodeFence fence = ReadRecord(object).fence;
+    objects_.fences[fence.node] = std::move(fence);
+  }
 }
 
 void Api::Ended(const Uid& uid) {
@@ -107,59 +182,14 @@ void Api::Ended(const Uid& uid) {
     if (pod.uid != uid) continue;
     const auto gone = id;
     objects_.pods.erase(gone);
-    Push(PodGone{gone});
+    store_.Erase(RefOf(gone));
     for (const auto& workload : workloads_)
       if (workload.id == gone) EnsureSoon(workload);
     return;
   }
 }
 
-Written Api::WriteLease(const std::string& writer, const Version& expected) {
-  if (lease_.version != expected) return {Outcome::kConflict, {}};
-  lease_ = {writer, NextVersion(), {}};
-  return {Outcome::kOk, lease_.version};
-}
-
-void Api::PushTo(Reflector& reflector, decltype(Event::what) what, bool twice) {
-  const auto delay = world_.random().Percent(late_percent) ? world_.random().Between(50_ms, 3_s) : 2_ms;
-  reflector.next_at = std::max(reflector.next_at, world_.now() + delay);
-  const auto index = static_cast<size_t>(&reflector - reflectors_.data());
-  world_.After(reflector.next_at - world_.now(),
-               [this, index, life = reflector.life, twice, what = std::move(what)] {
-                 auto& to = reflectors_[index];
-                 if (to.life != life) return;
-                 to.watch(what);
-                 if (twice) to.watch(what);
-               });
-}
-
-void Api::Push(const decltype(Event::what)& what) {
-  for (auto& reflector : reflectors_) {
-    // A watch that loses one event is over; its reader notices by its deadline.
-    if (!world_.Open(endpoint_, reflector.to)) reflector.broken = true;
-    if (!reflector.broken) PushTo(reflector, what, world_.random().Percent(late_percent / 4));
-  }
-}
-
-void Api::List(size_t number, Endpoint to, Watch watch) {
-  if (reflectors_.size() <= number) reflectors_.resize(number + 1);
-  auto& reflector = reflectors_[number];
-  reflector = {std::move(watch), to, world_.now(), reflector.life + 1, false};
-  for (const auto& [name, node] : objects_.nodes) PushTo(reflector, NodeSeen{node}, false);
-  for (const auto& [name, at] : renewed_) PushTo(reflector, LeaseAt(name, at), false);
-  for (const auto& [id, pod] : objects_.pods) PushTo(reflector, PodSeen{pod}, false);
-  for (const auto& [id, nodes] : objects_.charged) PushTo(reflector, VolumeCharged{id, nodes}, false);
-  for (const auto& [id, fence] : objects_.fences) PushTo(reflector, FenceSeen{fence}, false);
-  PushTo(reflector, ApiSynced{}, false);
-}
-
-void Api::BreakWatches() {
-  for (auto& reflector : reflectors_) {
-    reflector.broken = true;
-    ++reflector.life;
-    world_.Send(endpoint_, reflector.to, [watch = reflector.watch] { watch(ApiLost{}); });
-  }
-}
+void Api::BreakWatches() { feeds_.Close(absl::UnavailableError("connection reset")); }
 
 void Api::Ensure(const Workload& workload) {
   if (objects_.pods.contains(workload.id)) return;
@@ -170,8 +200,7 @@ void Api::Ensure(const Workload& workload) {
   pod.owner_kind = workload.owner_kind;
   pod.policy = workload.policy;
   pod.volumes = workload.volumes;
-  objects_.pods[pod.id] = pod;
-  Push(PodSeen{pod});
+  Publish(pod);
   world_.After(world_.random().Between(5_ms, 50_ms), [this, id = pod.id] { Schedule(id); });
 }
 
@@ -189,21 +218,20 @@ void Api::Schedule(const PodId& id) {
     world_.After(kRetry, [this, id] { Schedule(id); });
     return;
   }
-  found->second.node = world_.random().Pick(fit);
-  world_.Trace("scheduled " + id.value() + " on " + found->second.node.value());
-  Push(PodSeen{found->second});
+  Pod pod = found->second;
+  pod.node = world_.random().Pick(fit);
+  world_.Trace("scheduled " + id.value() + " on " + pod.node.value());
+  Publish(pod);
 }
 
 // The node lifecycle controller and the pod garbage collector.
 void Api::LookAfterNodes() {
   world_.After(kNodeLook, [this] { LookAfterNodes(); });
   if (!up) return;
-  for (auto& [name, node] : objects_.nodes) {
-    const bool ready = world_.now() - renewed_[name] < kNodeGrace;
-    if (ready == node.ready) continue;
-    node.ready = ready;
-    node.version = NextVersion();
-    Push(NodeSeen{node});
+  for (const auto& [name, known] : objects_.nodes) {
+    Node node = known;
+    node.ready = world_.now() - renewed_[name] < kNodeGrace;
+    if (node.ready != known.ready) Publish(node);
   }
   if (world_.now().since_start() % kOrphanPods >= kNodeLook) return;
   std::vector<Uid> orphans;
@@ -219,51 +247,37 @@ std::vector<Pod> Api::PodsOn(const NodeName& name) const {
   return result;
 }
 
-std::optional<KubeletState> Api::ReadKubelet(const NodeName& name) const {
-  const auto node = objects_.nodes.find(name);
-  if (node == objects_.nodes.end()) return std::nullopt;
-  const auto renewed = renewed_.find(name);
-  if (renewed == renewed_.end()) return KubeletState{{}, node->second.ready};
-  const auto lease = LeaseAt(name, renewed->second);
-  return KubeletState{lease.renewal, node->second.ready, lease.renewed};
-}
-
 void Api::Renew(const NodeName& name, const NodeId& instance) {
   if (!objects_.nodes.contains(name)) AddNode(name, instance);
-  auto& node = objects_.nodes.at(name);
   renewed_[name] = world_.now();
-  Push(LeaseAt(name, renewed_[name]));
+  store_.Put(KubeletLeaseOf(name), KubeletLeaseObject(renewed_[name]));
+  Node node = objects_.nodes.at(name);
   if (node.node_id == instance) return;
   node.node_id = instance;  // its driver registered anew
-  node.version = NextVersion();
-  Push(NodeSeen{node});
+  Publish(node);
 }
 
 void Api::Report(const Uid& uid, bool running, bool crash_looping) {
-  for (auto& [id, pod] : objects_.pods) {
-    if (pod.uid != uid || (pod.running == running && pod.crash_looping == crash_looping)) continue;
+  for (const auto& [id, known] : objects_.pods) {
+    if (known.uid != uid || (known.running == running && known.crash_looping == crash_looping)) continue;
+    Pod pod = known;
     pod.running = running;
     pod.crash_looping = crash_looping;
-    Push(PodSeen{pod});
+    return Publish(pod);
   }
 }
 
 void Api::TakeCopy() {
   copy_ = objects_;
-  lease_copy_ = lease_;
+  store_.TakeCopy();
 }
 
-// etcd goes back in time. Versions are never used again, as the procedure for a restore demands.
+// etcd goes back in time.
 void Api::RestoreCopy() {
-  const auto charged = objects_.charged;
   objects_ = copy_;
-  lease_ = lease_copy_;
-  lease_.version = NextVersion();
-  for (auto& [name, node] : objects_.nodes) node.version = NextVersion();
-  for (auto& [id, fence] : objects_.fences) fence.version = NextVersion();
-  // A volume that was charged since the copy is free of that again; its watch says so.
-  for (const auto& entry : charged) objects_.charged.try_emplace(entry.first);
-  BreakWatches();
+  store_.RestoreCopy();
+  ReadRecords();
+  feeds_.Close(absl::UnavailableError("connection reset"));
   for (const auto& workload : workloads_) EnsureSoon(workload);
   for (const auto& [id, pod] : objects_.pods)
     if (pod.node.empty()) world_.After(10_ms, [this, pod_id = id] { Schedule(pod_id); });
@@ -271,34 +285,25 @@ void Api::RestoreCopy() {
 
 void Api::DeleteNode(const NodeName& name) {
   objects_.nodes.erase(name);
-  Push(NodeGone{name});
+  store_.Erase(RefOf(name));
+  store_.Erase({kube::kCsiNodes, "", name.value()});
+  store_.Erase(KubeletLeaseOf(name));
 }
 
 void Api::SetOutOfService(const NodeName& name, bool on) {
   const auto found = objects_.nodes.find(name);
   if (found == objects_.nodes.end()) return;
-  found->second.out_of_service = on;
-  found->second.version = NextVersion();
-  Push(NodeSeen{found->second});
+  Node node = found->second;
+  node.out_of_service = on;
+  Publish(node);
 }
 
 void Api::CreateFence(const NodeId& node) {
-  if (objects_.fences.contains(node)) return;
-  NodeFence fence;
-  fence.node = node;
-  fence.cause = "maintenance";
-  fence.requested_by = "an operator";
-  fence.graceful = world_.random().Percent(40);
-  Put(fence);
+  const Json spec = {{"cause", "maintenance"}, {"graceful", world_.random().Percent(40)}};
+  Create({kNodeFences, "", ""}, {{"metadata", {{"name", node.value()}}}, {"spec", spec}}).IgnoreError();
 }
 
-void Api::DeleteFence(const NodeId& node) {
-  const auto found = objects_.fences.find(node);
-  if (found == objects_.fences.end()) return;
-  found->second.deleting = true;
-  found->second.version = NextVersion();
-  Push(FenceSeen{found->second});
-}
+void Api::DeleteFence(const NodeId& node) { Delete(RefOf(node), {}, std::nullopt).IgnoreError(); }
 
 void Api::EndAllAsOperator() {
   const auto objects = objects_;
@@ -309,8 +314,11 @@ void Api::EndAllAsOperator() {
 }
 
 void Api::AllowVolumesAsOperator() {
-  const auto charged = objects_.charged;
-  for (const auto& entry : charged) Charge(entry.first, {});
+  for (auto& [volume, nodes] : objects_.charged) {
+    if (nodes.empty()) continue;
+    nodes.clear();
+    PublishVolume(volume);
+  }
 }
 
 void Api::ForceDeleteAsOperator(const PodId& id) {

@@ -8,6 +8,9 @@
 
 #include "fencing/core/action.h"
 #include "fencing/core/event.h"
+#include "fencing/kube/kube_client.h"
+#include "fencing/sim/feeds.h"
+#include "fencing/sim/object_store.h"
 #include "fencing/sim/world.h"
 
 namespace lunkeeper::fencing::sim {
@@ -22,13 +25,6 @@ struct Workload {
   bool Protected() const { return policy != FailoverPolicy::kNever; }
 };
 
-struct Written {
-  Outcome outcome = Outcome::kOk;
-  Version version;
-};
-
-using Watch = std::function<void(decltype(Event::what))>;
-
 class Api {
  public:
   explicit Api(World& world);
@@ -38,22 +34,20 @@ class Api {
   void AddWorkload(const Workload& workload);
   std::vector<Workload>& workloads() { return workloads_; }
 
-  // Writes, as the core's actions ask for them. `writer` is a replica's name.
-  Written Put(const NodeFence& fence);
-  Outcome Remove(const RemoveNodeFence& call);
-  Written Taint(const SetTaint& call);
-  Outcome Delete(const DeletePod& call);
-  void Charge(const VolumeId& volume, const ChargedNodes& nodes);
-  Written WriteLease(const std::string& writer, const Version& expected);
-  const LeaseSeen& lease() const { return lease_; }
-  // None: there is no such Node.
-  std::optional<KubeletState> ReadKubelet(const NodeName& name) const;
+  // The verbs of the product's client (fencing/kube/kube_client.h), at the server.
+  absl::StatusOr<Json> Get(const kube::ObjectRef& at) const;
+  std::vector<Json> List(const kube::Selection& selection) const { return store_.List(selection); }
+  std::string version() const { return store_.version(); }
+  absl::StatusOr<Json> Create(const kube::ObjectRef& at, const Json& object);
+  absl::StatusOr<Json> Patch(const kube::ObjectRef& at, const Json& merge,
+                             const kube::Preconditions& only_if);
+  absl::Status Delete(const kube::ObjectRef& at, const kube::Preconditions& only_if,
+                      std::optional<absl::Duration> grace);
+  // The feed gets what has changed since `version`, and what changes from now on, for at most `lasts`.
+  absl::Status OpenWatch(const std::shared_ptr<Feed>& feed, const std::string& version, Span lasts);
 
-  // Lists everything into `watch`, in order, ending with ApiSynced, and goes on with changes.
-  void List(size_t reflector, Endpoint to, Watch watch);
-  bool IsWatching(size_t reflector) const {
-    return reflector < reflectors_.size() && !reflectors_[reflector].broken;
-  }
+  // Whose the leader's lease is.
+  std::string LeaseHolder() const;
 
   // Kubelets.
   std::vector<Pod> PodsOn(const NodeName& name) const;
@@ -63,6 +57,7 @@ class Api {
 
   // What faults and people do.
   bool up = true;
+  bool refuses = false;  // connections, while it is down; or else it takes them, and says nothing
   int error_percent = 0, late_percent = 0;
   void TakeCopy();
   void RestoreCopy();
@@ -72,7 +67,9 @@ class Api {
   void CreateFence(const NodeId& node);
   void DeleteFence(const NodeId& node);
   void EndAllAsOperator();  // whatever people asked for, they take back
+  void DeletePodAsOperator(const PodId& pod);
   void ForceDeleteAsOperator(const PodId& pod);
+  void DeleteByForce(const PodId& pod);
   void AllowVolumesAsOperator();  // all that nodes died of
 
   const std::map<NodeName, Node>& nodes() const { return objects_.nodes; }
@@ -86,30 +83,31 @@ class Api {
     std::map<NodeId, NodeFence> fences;
     std::map<VolumeId, ChargedNodes> charged;
   };
-  struct Reflector {
-    Watch watch;
-    Endpoint to = 0;
-    WorldTime next_at;
-    uint64_t life = 0;
-    bool broken = true;
-  };
+  void Publish(const Node& node);
+  void Publish(const Pod& pod);
+  void PublishVolume(const VolumeId& volume);
+  void Forget(const NodeName& node);
+  // The records as plain values, from what is stored.
+  void ReadRecords();
+  absl::StatusOr<Json> PatchNode(const kube::ObjectRef& at, const Json& merge);
+  absl::StatusOr<Json> PatchVolume(const kube::ObjectRef& at, const Json& merge);
+  absl::Status DeletePod(const kube::ObjectRef& at, Grace grace);
 
-  void Push(const decltype(Event::what)& what);
-  void PushTo(Reflector& reflector, decltype(Event::what) what, bool twice);
   void Ensure(const Workload& workload);
   void EnsureSoon(const Workload& workload);
   void Schedule(const PodId& id);
   void LookAfterNodes();
-  Version NextVersion() { return Version(std::to_string(++version_)); }
 
   World& world_;
   const Endpoint endpoint_;
-  uint64_t version_ = 0, uid_ = 0;
+  uint64_t uid_ = 0;
   Objects objects_, copy_;
-  LeaseSeen lease_, lease_copy_;
+  Feeds feeds_;
+  ObjectStore store_{
+      [this](const auto& plural, const auto& change) { feeds_.Push(plural, change, late_percent); }};
   std::map<NodeName, WorldTime> renewed_;
   std::vector<Workload> workloads_;
-  std::vector<Reflector> reflectors_;
+  std::map<VolumeId, PodId> claimed_by_;
 };
 
 }  // namespace lunkeeper::fencing::sim

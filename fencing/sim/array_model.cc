@@ -5,6 +5,7 @@
 #include "fencing/sim/array_model.h"
 
 #include <algorithm>
+#include <set>
 
 #include "fencing/sim/checker.h"
 
@@ -12,6 +13,7 @@ namespace lunkeeper::fencing::sim {
 namespace {
 
 constexpr Span kAcquireWaits = 30_s;
+constexpr int kCallsOfALook = 5;
 constexpr Span kHangsOn = 100_ms;  // until a command looks again whether its tgtd goes on
 
 }  // namespace
@@ -139,7 +141,6 @@ void ArrayModel::Unfence(Term term, const NodeId& node, Generation generation,
     return reply(Outcome::kConflict);
   world_.checker->Unfenced(id_, found->second, generation);
   stored_.fences.erase(found);
-  notes_.erase(node);
   reply(Outcome::kOk);
 }
 
@@ -158,30 +159,63 @@ void ArrayModel::Settle() {
     if (waiter.until > world_.now() && !TryGrant(waiter)) waiters_.push_back(std::move(waiter));
 }
 
-ArrayView ArrayModel::View() const {
-  ArrayView view;
-  view.array = id_;
-  for (const auto& [volume, grant] : stored_.grants) {
-    const auto commands = commands_.find(volume);
-    const uint64_t completed = commands == commands_.end() ? 0 : commands->second;
-    const bool counted = !IsUnseen(grant.generation);
-    view.holdings.push_back({volume, grant.node, counted ? completed : 0, grant.generation, counted});
-    if (!counted) view.unseen = "its second tgtd does not answer";
-  }
-  for (const auto& [node, fence] : stored_.fences) view.fences.push_back(fence);
-  for (const auto& [node, write] : landed_)
-    view.landed.push_back({node, write.first, world_.now() - write.second});
-  return view;
+Span ArrayModel::TimeOfACall() const {
+  if (look_.second == Span()) return Span();
+  return world_.random().Between(look_.first, look_.second) / kCallsOfALook;
 }
 
-void ArrayModel::LookAt(const std::function<void(std::optional<ArrayView>)>& reply) {
-  if (!serves()) return reply(std::nullopt);
-  const auto takes = world_.random().Between(look_.first, look_.second);
-  const auto until_seen = world_.random().Between(Span(), takes);
-  world_.After(until_seen, [this, reply, left = takes - until_seen] {
-    if (!serves()) return reply(std::nullopt);
-    world_.After(left, [reply, view = View()] { reply(view); });
-  });
+bool ArrayModel::IsUnseen(Generation generation) const {
+  return second_ != SecondTgtd::kAnswers && generation % 2 == 1;
+}
+
+std::vector<lunkeeper::Grant> ArrayModel::Grants() const {
+  std::vector<lunkeeper::Grant> grants;
+  for (const auto& [volume, grant] : stored_.grants) {
+    lunkeeper::Grant& each = grants.emplace_back();
+    each.volume = volume;
+    each.node = grant.node;
+    each.generation = grant.generation;
+  }
+  return grants;
+}
+
+// As if each grant's node had one that lasts.
+SeenSessions ArrayModel::Sessions() const {
+  SeenSessions seen;
+  UnseenGrants unseen{.why = "its second tgtd does not answer", .grants = {}};
+  for (const auto& [volume, grant] : stored_.grants) {
+    if (IsUnseen(grant.generation)) {
+      unseen.grants.emplace_back(volume, grant.node);
+    } else if (const auto commands = commands_.find(volume); commands != commands_.end()) {
+      seen.sessions.push_back({.volume = volume, .node = grant.node, .writes = commands->second});
+    }
+  }
+  if (!unseen.grants.empty()) seen.unseen.push_back(std::move(unseen));
+  return seen;
+}
+
+std::vector<VolumeId> ArrayModel::Wanted() const {
+  std::set<VolumeId> wanted;
+  for (const auto& waiter : waiters_)
+    if (waiter.until > world_.now()) wanted.insert(waiter.volume);
+  return {wanted.begin(), wanted.end()};
+}
+
+std::vector<FenceRecord> ArrayModel::ListFences() const {
+  std::vector<FenceRecord> fences;
+  for (const auto& [node, fence] : stored_.fences)
+    fences.push_back({.node = node,
+                      .generation = fence.generation,
+                      .volumes = {fence.volumes.begin(), fence.volumes.end()},
+                      .fenced_by = fence.manual ? std::string(kOperator) + "array" : "replica"});
+  return fences;
+}
+
+std::vector<LandedHeartbeat> ArrayModel::Landed() const {
+  std::vector<LandedHeartbeat> landed;
+  for (const auto& [node, write] : landed_)
+    landed.push_back({node, write.first, absl::Milliseconds((world_.now() - write.second).milliseconds())});
+  return landed;
 }
 
 const NodeId* ArrayModel::HolderOf(const VolumeId& volume) const {
@@ -198,7 +232,9 @@ std::map<NodeId, ArrayFence> ArrayModel::Fences() const { return stored_.fences;
 
 void ArrayModel::FenceAsOperator(const NodeName& machine) {
   BeginTerm([](Term) {});
-  Fence(stored_.term, MachineId(machine.value()), {}, [](const FenceAnswer&) {});
+  const NodeId id = MachineId(machine.value());
+  Fence(stored_.term, id, {}, [](const FenceAnswer&) {});
+  stored_.fences[id].manual = true;
 }
 
 void ArrayModel::UnfenceAsOperator(const NodeName& machine) {
@@ -274,15 +310,14 @@ bool ArrayModel::InFlight(const VolumeId& volume, Generation generation) const {
 
 ArrayFence ArrayModel::Heartbeat(const NodeId& node, uint64_t sequence) {
   landed_[node] = {sequence, world_.now()};
-  const auto found = notes_.find(node);
-  return found == notes_.end() ? ArrayFence{} : found->second;
+  const auto found = stored_.fences.find(node);
+  return found == stored_.fences.end() ? ArrayFence{} : found->second;
 }
 
 // The agent alone (sessions survive), or the daemon with it.
 void ArrayModel::Start(bool sessions_survive) {
   waiters_.clear();
   drains_.clear();
-  notes_.clear();
   landed_.clear();
   if (!sessions_survive) {
     sessions_.clear();
@@ -310,7 +345,6 @@ void ArrayModel::RestoreCopy() {
   ++life_;
   waiters_.clear();
   drains_.clear();
-  notes_.clear();
   restored_ = !world_.Has(Mutant::kRestoredCopyServes);
   if (restored_) stored_.grants.clear();  // accepting it ends them: none is ever honoured again
 }

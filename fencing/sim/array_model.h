@@ -8,6 +8,8 @@
 #include <optional>
 #include <vector>
 
+#include "devices/array/fence_control.h"
+#include "devices/array/grant_store.h"
 #include "fencing/core/event.h"
 #include "fencing/sim/world.h"
 
@@ -48,10 +50,14 @@ class ArrayModel {
   // A person at this array's own command line.
   void FenceAsOperator(const NodeName& machine);
   void UnfenceAsOperator(const NodeName& machine);
-  ArrayView View() const;
-  // To a replica's look, which takes as long as set_looks says; the array is seen as it is at some time in
-  // it. Empty: the agent does not serve.
-  void LookAt(const std::function<void(std::optional<ArrayView>)>& reply);
+  // What failover reads of the product's Array (devices/array/array.h).
+  std::vector<lunkeeper::Grant> Grants() const;
+  SeenSessions Sessions() const;
+  std::vector<VolumeId> Wanted() const;
+  std::vector<FenceRecord> ListFences() const;
+  std::vector<LandedHeartbeat> Landed() const;
+  // How long one call of a look takes.
+  Span TimeOfACall() const;
   const NodeId* HolderOf(const VolumeId& volume) const;
   Generation GenerationOf(const VolumeId& volume) const;
   std::map<NodeId, ArrayFence> Fences() const;
@@ -63,9 +69,8 @@ class ArrayModel {
   uint64_t BlockOf(const VolumeId& volume, size_t block) { return stored_.blocks[volume][block]; }
   bool InFlight(const VolumeId& volume, Generation generation) const;
 
-  // Heartbeat LUNs: a heartbeat comes in, the note for that node goes back.
+  // Heartbeat LUNs: a heartbeat comes in, the notice of the node's fence goes back.
   ArrayFence Heartbeat(const NodeId& node, uint64_t sequence);
-  void LeaveNote(const ArrayFence& fence) { notes_[fence.node] = fence; }
 
   // Faults.
   void Stop() { up_ = false; }
@@ -113,9 +118,7 @@ class ArrayModel {
   };
 
   // Its tgtd does not answer the agent.
-  bool IsUnseen(Generation generation) const {
-    return second_ != SecondTgtd::kAnswers && generation % 2 == 1;
-  }
+  bool IsUnseen(Generation generation) const;
   bool Hangs(Generation generation) const { return second_ == SecondTgtd::kHangs && generation % 2 == 1; }
   void CloseSessions(const VolumeId& volume);
   bool Drained(const VolumeId& volume) const;
@@ -139,7 +142,6 @@ class ArrayModel {
   std::map<VolumeId, uint64_t> commands_;
   std::vector<Waiter> waiters_;
   std::vector<Drain> drains_;
-  std::map<NodeId, ArrayFence> notes_;
   std::map<NodeId, std::pair<uint64_t, WorldTime>> landed_;  // since the agent was started
 };
 

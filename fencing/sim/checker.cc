@@ -17,7 +17,8 @@ namespace lunkeeper::fencing::sim {
 namespace {
 
 // kHard: 1.5 s of outage, with half a second between heartbeats before and after it, is 2.5 s of silence.
-constexpr Span kLeadsFor = 3300_ms, kMemory = 8_s, kSoft = 55_s, kHard = 1500_ms, kBudgetWindow = 300_s,
+// A leader acts for 3 s from its last renewal on, and what it has begun leaves it within another one.
+constexpr Span kActsFor = 4300_ms, kMemory = 8_s, kSoft = 55_s, kHard = 1500_ms, kBudgetWindow = 300_s,
                kPause = 29_s;
 constexpr Span kOld = 15_s, kOutseen = 25_s, kYieldPause = 59_s;
 // How long a replica may take for there what is gone, or the other way round: a look that was lost is waited
@@ -162,27 +163,26 @@ void Checker::Deleting(const Pod& pod, Grace grace) {
   if (pod.running) ++failovers_;
 }
 
-void Checker::Acts(const Replica& replica, const Action& action) {
-  if (world_.now() - replica.renewed_at() > kLeadsFor)
-    Fail(replica.name() + " acts without the lease: " + DescribeAction(action));
-  if (const auto* put = std::get_if<PutNodeFence>(&action.what))
-    if (put->fence.version.empty() && put->fence.requested_by.empty()) Decides(replica, put->fence);
-  if (const auto* deletion = std::get_if<DeletePod>(&action.what);
-      deletion && deletion->grace == Grace::kNone)
-    ordered_[deletion->uid] = world_.now();
-  const auto* fence = std::get_if<FenceNode>(&action.what);
-  if (!fence || rewritten_ || IsMachineId(fence->node)) return;
+void Checker::Acts(const Replica& replica, const std::string& what) {
+  if (world_.now() - replica.renewed_at() > kActsFor)
+    Fail(replica.name() + " acts without the lease: " + what);
+}
+
+void Checker::Orders(const Uid& pod) { ordered_[pod] = world_.now(); }
+
+void Checker::Fences(const ArrayId& array, const NodeId& node, const VolumeSet& volumes) {
+  if (rewritten_ || IsMachineId(node)) return;
   // What a person fences loses all it has.
-  const auto record = world_.api->fences().find(fence->node);
+  const auto record = world_.api->fences().find(node);
   if (record != world_.api->fences().end() && record->second.is_manual()) return;
   // The pods of a name run on its newest machine; what an older one holds it keeps from them.
-  const auto node = world_.api->nodes().find(NameOf(fence->node));
-  if (node != world_.api->nodes().end() && node->second.node_id != fence->node) return;
+  const auto object = world_.api->nodes().find(NameOf(node));
+  if (object != world_.api->nodes().end() && object->second.node_id != node) return;
   for (const auto& [id, pod] : world_.api->pods()) {
-    if (pod.policy != FailoverPolicy::kNever || pod.node != NameOf(fence->node) || !pod.running) continue;
-    for (const auto& [array, volumes] : pod.volumes)
-      for (const auto& volume : volumes)
-        if (array == fence->array && fence->volumes.contains(volume))
+    if (pod.policy != FailoverPolicy::kNever || pod.node != NameOf(node) || !pod.running) continue;
+    for (const auto& [its_array, used] : pod.volumes)
+      for (const auto& volume : used)
+        if (its_array == array && volumes.contains(volume))
           Fail(id.value() + " has opted out, and its volume is fenced");
   }
 }

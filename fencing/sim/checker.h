@@ -39,7 +39,11 @@ class Checker {
   void Obeys(const ArrayId& array, Term term);  // a call made with it
   void Untainting(const Node& node);
   void Deleting(const Pod& pod, Grace grace);
-  void Acts(const Replica& replica, const Action& action);
+  // A replica's writes and fences as they leave it; what it decides, by the record that it makes.
+  void Acts(const Replica& replica, const std::string& what);
+  void Decides(const Replica& replica, const NodeFence& fence);
+  void Orders(const Uid& pod);  // to be deleted by force
+  void Fences(const ArrayId& array, const NodeId& node, const VolumeSet& volumes);
   // It gives the lease up, as another one is better placed.
   void Yields(const Replica& replica);
 
@@ -70,7 +74,6 @@ class Checker {
   };
 
   [[noreturn]] void Fail(const std::string& what) const;
-  void Decides(const Replica& replica, const NodeFence& fence);
   bool MayBeFailedOver(const NodeId& node) const;
   void LookAtLeader();
   void NoteSights();

@@ -247,6 +247,8 @@ Faults::Mend Faults::StrikeApi(const std::string& name) {
   }
   if (name == "api-down") {
     api.up = false;
+    api.refuses = random.Percent(50);
+    if (api.refuses) api.BreakWatches();
     return [&api] { api.up = true; };
   }
   if (name != "etcd-restore") return nullptr;
@@ -266,7 +268,7 @@ Faults::Mend Faults::Recreate(Machine& machine) {
   CutNode(machine, true, true, world_.random().Percent(50), false);
   world_.After(world_.random().Between(100_ms, 20_s), [this, name = machine.name()] {
     for (const auto& other : world_.machines)
-      if (other->name() == name && !other->id().value().ends_with(".1")) return;
+      if (other->name() == name && !other->id().value().ends_with("1")) return;
     world_.machines.push_back(std::make_unique<Machine>(world_, name, 2));
   });
   return [this, &machine] {

@@ -23,7 +23,7 @@ Machine::Machine(World& world, NodeName name, int instance)
     : world_(world),
       name_(std::move(name)),
       endpoint_(world.AddEndpoint()),
-      id_(name_.value() + "." + std::to_string(instance)),
+      id_(name_.value() + ".000000000000000" + std::to_string(instance)),
       data_path_(world, *this) {
   Every(kHeartbeatEvery, &Machine::Heartbeat);
   Every(kSync, &Machine::SyncKubelet);
@@ -68,7 +68,7 @@ void Machine::ClosePlugin() {
   if (!powered_ || frozen_) return;
   plugin_back_at_ = world_.now() + world_.random().Between(500_ms, 8_s);
   for (auto& replica : world_.replicas)
-    world_.Send(endpoint_, replica->endpoint(), [&to = *replica, id = id_] { to.Receive(StreamClosed{id}); });
+    world_.Send(endpoint_, replica->endpoint(), [&to = *replica, id = id_] { to.OnClosed(id); });
 }
 
 bool Machine::Heartbeats() const {
@@ -91,7 +91,14 @@ void Machine::Heartbeat() {
   if (world_.Has(Mutant::kSaysCleanTooEarly)) heartbeat.present.clear();
   for (const auto& [array, fence] : known_) heartbeat.known[array] = fence.generation;
   for (auto& replica : world_.replicas)
-    world_.Send(endpoint_, replica->endpoint(), [&to = *replica, heartbeat] { to.Receive(heartbeat); });
+    world_.Send(endpoint_, replica->endpoint(), [this, &to = *replica, heartbeat] {
+      to.OnHeartbeat(heartbeat, [this, &to](const FencesByArray& fences) {
+        if (fences.empty()) return;
+        world_.Send(to.endpoint(), endpoint_, [this, fences] {
+          for (const auto& [array, fence] : fences) Notice(array, fence);
+        });
+      });
+    });
   ++storage_sequence_;
   for (auto& array : world_.arrays)
     world_.Send(endpoint_, array->portal(), [this, &at = *array, id = id_, number = storage_sequence_] {
@@ -265,14 +272,14 @@ void Machine::LookAtDevices() {
 void Machine::LookForLostGrants() {
   if (plugin_hung_) return;
   for (auto& array : world_.arrays)
-    world_.Call<ArrayView>(
+    world_.Call<std::vector<lunkeeper::Grant>>(
         endpoint_, array->endpoint(), kArrayCall,
         [&at = *array](auto reply) {
-          if (at.serves()) reply(at.View());
+          if (at.serves()) reply(at.Grants());
         },
-        [this, &at = *array, life = life_](const ArrayView* view) {
-          if (!view || !IsRunning(life)) return;
-          for (const auto& held : view->holdings)
+        [this, &at = *array, life = life_](const auto* grants) {
+          if (!grants || !IsRunning(life)) return;
+          for (const auto& held : *grants)
             if (held.node == id_ && !data_path_.FindDevice(held.volume) && !asked_[held.volume] &&
                 !releases_.contains(held.volume))
               releases_[held.volume] = {at.id(), at.GenerationOf(held.volume)};

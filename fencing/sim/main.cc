@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "base/log.h"
 #include "fencing/sim/faults.h"
 #include "fencing/sim/simulate.h"
 
@@ -87,11 +88,12 @@ int Main(int argc, char** argv) {
   app.add_flag("--all", all, "Go on after a violation, and print a line for each");
   app.add_flag("--mutants", each_mutant, "Make each deliberate mistake by itself: which seed catches it?");
   CLI11_PARSE(app, argc, argv);
-  if (each_mutant) return TryMutants(count);
   options.faults.insert(faults.begin(), faults.end());
   for (const auto& [mutant, name] : AllMutants())
     if (std::find(mutants.begin(), mutants.end(), name) != mutants.end())
       options.mutants.set(static_cast<size_t>(mutant));
+  if (!options.trace) SetUpLogging("error", LogFormat::kText);
+  if (each_mutant) return TryMutants(count);
   return RunSeeds(first, count, options, all);
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 // Deliberate mistakes, each of which the simulator has to catch: the proof that it can fail. They are made in
-// the simulated world and at its seam with the core; the core itself has no switch for any of them. Mistakes
-// in the core, the runner and the agent themselves are made in copies of the tree (e2e/mutants).
+// the simulated world and in the clients through which the product sees it; the product itself has no switch
+// for any of them. Mistakes in the core, the runner and the agent themselves are made in copies of the tree
+// (e2e/mutants).
 
 #include <bitset>
 #include <string>
@@ -25,7 +26,7 @@ enum class Mutant {
   kDeviceRevives,
   kAckBeforeLanding,
   kSaysCleanTooEarly,
-  // Between the core and the world.
+  // Between the product and the world.
   kFenceNotVerified,
   kDeleteBeforeFence,
   kDeleteAnyUid,

@@ -6,10 +6,14 @@
 #include <random>
 #include <string_view>
 
+#include "base/log.h"
 #include "fencing/sim/simulate.h"
 
 namespace lunkeeper::fencing::sim {
 namespace {
+
+// What the replicas log of thousands of faults nobody reads.
+const bool kQuiet = (SetUpLogging("error", LogFormat::kText), true);
 
 constexpr size_t kPicked = 8;
 constexpr uint64_t kSeeds = 4000;

@@ -1,251 +1,211 @@
-// A replica is driven by four timers, as the product is: ticks, polls of the arrays, the watch on the API
-// server, and looks at the lease. While it is stalled nothing of that runs, and what comes in waits in the
-// backlog; afterwards it is all seen at once, and late. A crash ends the core with all it knew: the next life
-// of the process begins with an empty one, and answers to the former are dropped.
+// Each life of a replica is a process of its own. A crash kills it: nothing of it reaches the world from then
+// on, and it ends by itself, out of sight, while the next life begins with nothing that the former knew.
 
 #include "fencing/sim/replica.h"
 
-#include "fencing/core/trace.h"
+#include <utility>
+
 #include "fencing/sim/api.h"
-#include "fencing/sim/checker.h"
+#include "fencing/sim/api_client.h"
+#include "fencing/sim/array_client.h"
+#include "fencing/sim/array_model.h"
 #include "fencing/sim/machine.h"
 
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Span kTick = 250_ms, kPoll = 500_ms, kPollTimeout = 9_s, kApi = 1_s, kLeaseLook = 250_ms;
-constexpr Span kWatchDeadline = 3_s, kAcquireCall = 30_s, kHears = 1_s, kChannelDies = 3_s,
-               kNoticedStall = 1200_ms;
+constexpr Span kAcquireCall = 30_s, kReleaseCall = 15_s, kChannelDies = 3_s, kNoticedStall = 1200_ms;
+constexpr Span kProbe = 400_ms, kVote = 200_ms, kSight = 1_s;  // base/tcp_prober.cc, plugin/replica_poll.cc
+constexpr Span kLeadsFor = 3300_ms;
+
+// A connect to a kernel. No answer comes to a process that is dead.
+class SimulatedProber final : public Prober {
+ public:
+  explicit SimulatedProber(Process& process) : process_(process) {}
+  void Probe(const std::string& address, uint16_t, std::function<void(ProbeResult)> done) override {
+    World& world = process_.world();
+    const bool forged = world.Has(Mutant::kProbeForged) && world.now() > WorldTime(15_s);
+    for (auto& machine : world.machines)
+      if (machine->name().value() == address)
+        world.Call<bool>(
+            process_.endpoint(), machine->endpoint(), kProbe,
+            [&at = *machine](auto reply) {
+              if (at.AnswersProbe()) reply(true);
+            },
+            [&process = process_, to = machine->endpoint(), done, forged](const bool* answered) {
+              ProbeResult result = answered && !forged ? ProbeResult::kAnswered : ProbeResult::kUnanswered;
+              const bool cut = !process.world().Open(process.endpoint(), to);
+              if (!answered && cut) result = ProbeResult::kNoRoute;
+              process.Deliver([done, result] { done(result); });
+            });
+  }
+
+ private:
+  Process& process_;
+};
 
 }  // namespace
 
-Replica::Replica(World& world, size_t number, Settings settings)
-    : world_(world),
-      number_(number),
-      settings_(FaultInjection::Change(world, std::move(settings))),
-      endpoint_(world.AddEndpoint()),
-      runner_(world, *this),
-      fault_injection_(std::make_unique<FaultInjection>(world)) {
-  Every(kTick, &Replica::Tick);
-  Every(kPoll, &Replica::PollArrays);
-  Every(kApi, &Replica::PollApi);
-  Every(kLeaseLook, &Replica::PollLease);
+struct Replica::Life {
+  Life(Replica& replica, ClockError clock)
+      : process(replica.world_, replica.endpoint_, clock),
+        client(MakeApiClient(replica, process)),
+        arrays(MakeArrayClients(replica, process)),
+        asker(process.MakeWorkers(kMostQuestions)) {}
+
+  // Every thread of it ends. What they use is freed with the world.
+  void Kill() {
+    process.Kill();
+    reaper = process.StartThread([this] {
+      failover.reset();
+      asker->Stop();
+      reaped = true;
+    });
+  }
+
+  static constexpr size_t kMostQuestions = 32;
+  Process process;
+  const std::unique_ptr<kube::KubeClient> client;
+  const std::unique_ptr<lunkeeper::Arrays> arrays;
+  const std::unique_ptr<Workers> asker;
+  std::unique_ptr<Failover> failover;
+  bool reaped = false;
+  std::unique_ptr<Thread> reaper;
+};
+
+Replica::Replica(World& world, size_t number, ClockError clock)
+    : world_(world), number_(number), clock_(clock), endpoint_(world.AddEndpoint()) {
   Start();
 }
 
+Replica::~Replica() = default;
+
 void Replica::Start() {
-  ++life_;
+  if (over_) return;
   running_ = true;
-  core_ = std::make_unique<Core>(settings_, name());
-  fault_injection_ = std::make_unique<FaultInjection>(world_);
-  backlog_.clear();
-  heard_at_.clear();
+  lives_.push_back(std::make_unique<Life>(*this, clock_));
   yes_at_.clear();
-  looks_.clear();
-  nodes_.clear();
-  pods_.clear();
-  fences_.clear();
   began_at_ = world_.now();
-  stalled_until_ = long_stall_until_ = alive_at_ = listed_at_ = renewed_at_ = {};
-  for (const auto& array : world_.arrays) Receive(ArrayConfigured{array->id()});
-  List();
+  long_stall_until_ = renewed_at_ = {};
+  Life& now = life();
+  FailoverOptions options{.settings = Settings(),
+                          .self = name(),
+                          .lease = {"kube-system", "lunkeeper-failover"},
+                          .executor = now.process};
+  if (world_.Has(Mutant::kBudgetIgnored)) options.settings.budget_percent = 100;
+  options.ask_replicas = [this, &now](const NodeId& node, std::function<void(const ReplicaVotes&)> answered) {
+    now.asker->Post([this, &now, node, answered = std::move(answered)] { AskOthers(now, node, answered); });
+  };
+  options.make_prober = [&now] { return std::make_unique<SimulatedProber>(now.process); };
+  now.failover = StartFailover(options, *now.arrays, *now.client);
 }
 
-void Replica::Every(Span period, void (Replica::*what)()) {
-  world_.After(world_.random().Between(0_ms, period), [=, this] { Again(period, what); });
+bool Replica::Leads() const {
+  return running_ && world_.api->LeaseHolder() == name() && world_.now() - renewed_at_ < kLeadsFor;
 }
 
-void Replica::Again(Span period, void (Replica::*what)()) {
-  if (running_ && !stalled()) (this->*what)();
-  world_.After(period, [=, this] { Again(period, what); });
-}
+bool Replica::Watches() const { return running_ && life().failover->Sight().has_value(); }
+
+bool Replica::stalled() const { return life().process.stalled(); }
 
 void Replica::Crash(Span down) {
   if (!running_) return;
   world_.Trace(name() + " crashes");
   running_ = false;
+  life().Kill();
   world_.After(down, [this] { Start(); });
 }
 
-// What comes in meanwhile waits, and is seen afterwards, late.
 void Replica::Stall(Span length) {
   if (!running_ || stalled()) return;
-  world_.Trace(name() + " stalls for " + FormatSeconds(length));
-  stalled_until_ = world_.now() + length;
-  if (length > kNoticedStall) long_stall_until_ = stalled_until_;
-  world_.After(length, [this, life = life_] {
-    if (!running_ || life != life_) return;
-    for (auto& what : std::exchange(backlog_, {})) Receive(std::move(what));
+  world_.Trace(name() + " stalls for " + std::to_string(length.milliseconds()) + " ms");
+  life().process.Stall(length);
+  if (length > kNoticedStall) long_stall_until_ = world_.now() + length;
+}
+
+bool Replica::BeginsToAct() {
+  if (fail_at_ == 0 || --fail_at_ > 0) return true;
+  if (fail_by_stall_) {
+    // Between the decision to act and the act: the worst moment.
+    Stall(world_.random().Between(2_s, 15_s));
+    life().process.Sleep(1_ms);
+    return !life().process.dead();
+  }
+  const Span down = world_.random().Between(500_ms, 8_s);
+  if (world_.random().Percent(50)) {
+    Crash(down);
+    return false;
+  }
+  world_.After(0_ms, [this, down] { Crash(down); });  // when it has left
+  return true;
+}
+
+void Replica::End() {
+  over_ = true;
+  if (std::exchange(running_, false)) life().Kill();
+}
+
+bool Replica::ended() const {
+  for (const auto& each : lives_)
+    if (!each->reaped || each->process.threads() > 0) return false;
+  return true;
+}
+
+void Replica::OnHeartbeat(Heartbeat heartbeat, std::function<void(const FencesByArray&)> reply) {
+  if (world_.Has(Mutant::kCleanForged)) heartbeat.present.clear();
+  Life& now = life();
+  now.process.Deliver([&now, heartbeat = std::move(heartbeat), reply = std::move(reply)] {
+    reply(now.failover->OnHeartbeat(heartbeat));
   });
 }
 
-void Replica::Answer(const NodeId& node, const std::function<void(Vote)>& reply) const {
-  if (!running_ || stalled()) return;
-  const auto heard = heard_at_.find(node);
-  const bool hears = always_yes_ || (heard != heard_at_.end() && world_.now() - heard->second < kHears);
-  reply({hears, core_->Sight()});
+void Replica::OnClosed(const NodeId& node) {
+  Life& now = life();
+  now.process.Deliver([&now, node] { now.failover->OnClosed(node); });
 }
 
-bool Replica::Watches() const { return !listing_ && world_.now() - alive_at_ <= kWatchDeadline; }
+void Replica::Answer(const NodeId& node, std::function<void(Vote)> reply) {
+  Life& now = life();
+  now.process.Deliver([this, &now, node, reply = std::move(reply)] {
+    reply({always_yes_ || now.failover->Hears(node).value_or(false), now.failover->Sight()});
+  });
+}
+
+void Replica::AskOthers(Life& life, const NodeId& node,
+                        const std::function<void(const ReplicaVotes&)>& answered) {
+  auto votes = std::make_shared<ReplicaVotes>();
+  if (life.process.dead()) return answered(*votes);
+  auto waiting = std::make_shared<size_t>(world_.replicas.size() - 1);
+  Process::Wait wait(life.process);
+  for (auto& other : world_.replicas) {
+    if (other.get() == this) continue;
+    world_.Call<Vote>(
+        endpoint_, other->endpoint(), node.empty() ? kSight : kVote,
+        [&at = *other, node](auto reply) { at.Answer(node, reply); },
+        [this, votes, waiting, name = other->name(), node, wake = wait.wake(),
+         counted = std::make_shared<bool>(false)](const Vote* vote) {
+          if (std::exchange(*counted, true)) return;  // it is late
+          vote ? ++votes->answered : ++votes->silent;
+          if (vote && vote->sight) votes->sights.push_back(*vote->sight);
+          if (vote && vote->hears && !node.empty()) votes->heard_by = name, yes_at_[node] = world_.now();
+          if (--*waiting == 0) wake();
+        });
+  }
+  wait.Await();
+  if (world_.Has(Mutant::kVotesIgnored)) votes->heard_by.clear();
+  if (world_.Has(Mutant::kSightsIgnored)) votes->sights.clear();
+  for (auto& sight : votes->sights) sight.nodes += world_.Has(Mutant::kSightsForged) ? 1 : 0;
+  answered(*votes);
+}
 
 // Of a node that it hears itself nobody has to be asked.
 std::optional<WorldTime> Replica::YesAt(const NodeId& node) const {
-  const auto heard = heard_at_.find(node);
-  if (heard != heard_at_.end() && world_.now() - heard->second < kHears) return std::nullopt;
+  if (running_ && life().failover->Hears(node).value_or(false)) return std::nullopt;
   const auto yes = yes_at_.find(node);
   return yes == yes_at_.end() ? std::nullopt : std::make_optional(yes->second);
 }
 
-void Replica::Receive(decltype(Event::what) what) {
-  if (!running_) return;
-  if (const auto* heartbeat = std::get_if<Heartbeat>(&what)) heard_at_[heartbeat->node] = world_.now();
-  if (stalled()) return backlog_.push_back(std::move(what));
-  Event event{Clock(), std::move(what)};
-  if (!fault_injection_->Hear(event)) return;
-  const auto life = life_;
-  for (const auto& action : core_->Step(event)) {
-    if (life != life_ || !running_) return;
-    Do(action);
-  }
-}
-
-void Replica::Do(const Action& action) {
-  const bool routine =
-      std::holds_alternative<Probe>(action.what) || std::holds_alternative<Report>(action.what) ||
-      std::holds_alternative<WriteLease>(action.what) || std::holds_alternative<Notify>(action.what) ||
-      std::holds_alternative<AskReplicas>(action.what);
-  if (world_.tracing() && (!routine || std::holds_alternative<Report>(action.what)))
-    world_.Trace(name() + ": " + DescribeAction(action));
-  if (!routine) world_.checker->Acts(*this, action);  // decided now, whenever it is done
-  const auto* lease = std::get_if<WriteLease>(&action.what);
-  if (lease && lease->release) world_.checker->Yields(*this);
-  const bool fails = !routine && fail_at_ > 0 && --fail_at_ == 0;
-  if (fails && fail_by_stall_) {
-    // Between the decision to act and the act: the worst entry.
-    Stall(world_.random().Between(2_s, 15_s));
-    world_.After(stalled_until_ - world_.now(), [this, action, life = life_] {
-      if (life == life_ && running_) Perform(action);
-    });
-    return;
-  }
-  if (!fails || world_.random().Percent(50)) Perform(action);
-  if (fails) Crash(world_.random().Between(500_ms, 8_s));
-}
-
-void Replica::Perform(const Action& action) {
-  std::vector<Done> answers;
-  for (const auto& each : fault_injection_->Act(action, answers)) runner_.Run(each);
-  for (auto& answer : answers)
-    world_.After(5_ms, [this, answer, life = life_] {
-      if (life == life_) Receive(answer);
-    });
-}
-
-void Replica::Tick() {
-  for (const auto& [array, looks] : looks_)
-    if (looks.failed) Receive(ArrayLost{array});
-  Receive(fencing::Tick{});
-}
-
-// One look at a time, half a second after the one before has ended.
-void Replica::PollArrays() {
-  for (auto& array : world_.arrays) {
-    auto& looks = looks_[array->id()];
-    if (looks.under_way) continue;
-    looks.under_way = true;
-    const auto number = ++looks.number;
-    world_.Call<std::optional<ArrayView>>(
-        endpoint_, array->endpoint(), kPollTimeout, [&at = *array](auto reply) { at.LookAt(reply); },
-        [this, &at = *array, number, asked = Clock(), life = life_](const auto* view) {
-          if (life == life_) OnLook(at, number, asked, view ? *view : std::nullopt);
-        });
-  }
-}
-
-void Replica::OnLook(ArrayModel& array, uint64_t number, Instant asked,
-                     const std::optional<ArrayView>& view) {
-  auto& looks = looks_[array.id()];
-  if (!looks.under_way || looks.number != number) return;  // it was given up
-  looks.under_way = false;
-  looks.failed = !view;
-  if (!view) return;
-  auto stamped = *view;
-  stamped.asked = asked;
-  Receive(std::move(stamped));
-}
-
-void Replica::PollApi() {
-  if (world_.now() - alive_at_ > kWatchDeadline) {
-    Receive(ApiLost{});
-    if (world_.now() - listed_at_ > kWatchDeadline) List();
-  }
-  world_.Send(world_.api->endpoint(), endpoint_, [this, life = life_] {
-    if (life == life_ && world_.api->up && !listing_ && world_.api->IsWatching(number_)) {
-      alive_at_ = world_.now();
-      Receive(ApiAlive{});
-    }
-  });
-}
-
-void Replica::PollLease() {
-  world_.Call<LeaseSeen>(
-      endpoint_, world_.api->endpoint(), kCall,
-      [this](auto reply) {
-        if (world_.api->up) reply(world_.api->lease());
-      },
-      [this, asked = Clock(), life = life_](const LeaseSeen* seen) {
-        if (!seen || life != life_) return;
-        auto stamped = *seen;
-        stamped.asked = asked;
-        Receive(stamped);
-      });
-}
-
-void Replica::List() {
-  listed_at_ = world_.now();
-  listing_ = true;
-  world_.Send(endpoint_, world_.api->endpoint(), [this, life = life_] {
-    if (!world_.api->up || life != life_) return;
-    listed_nodes_.clear();
-    listed_pods_.clear();
-    listed_fences_.clear();
-    world_.api->List(number_, endpoint_, [this, life](const auto& what) { Watched(life, what); });
-  });
-}
-
-void Replica::Watched(uint64_t life, const decltype(Event::what)& what) {
-  if (life != life_) return;
-  if (!listing_) alive_at_ = world_.now();  // a list that was lost is asked for again
-  NoteSeen(what);
-  if (std::holds_alternative<ApiLost>(what)) {
-    listing_ = true;
-    alive_at_ = listed_at_ = {};
-  }
-  if (std::holds_alternative<ApiSynced>(what) && listing_) {
-    for (const auto& name : nodes_)
-      if (!listed_nodes_.contains(name)) Receive(NodeGone{name});
-    for (const auto& id : pods_)
-      if (!listed_pods_.contains(id)) Receive(PodGone{id});
-    for (const auto& id : fences_)
-      if (!listed_fences_.contains(id)) Receive(FenceGone{id});
-    nodes_ = listed_nodes_;
-    pods_ = listed_pods_;
-    fences_ = listed_fences_;
-    listing_ = false;
-  }
-  Receive(what);
-}
-
-void Replica::NoteSeen(const decltype(Event::what)& what) {
-  auto& nodes = listing_ ? listed_nodes_ : nodes_;
-  auto& pods = listing_ ? listed_pods_ : pods_;
-  auto& fences = listing_ ? listed_fences_ : fences_;
-  if (const auto* node = std::get_if<NodeSeen>(&what)) nodes.insert(node->node.name);
-  if (const auto* pod = std::get_if<PodSeen>(&what)) pods.insert(pod->pod.id);
-  if (const auto* fence = std::get_if<FenceSeen>(&what)) fences.insert(fence->fence.node);
-}
-
-// Forwards, and tells every replica what is waited for as long as it is.
+// Forwards. The array itself says what is waited for.
 void Replica::Acquire(const ArrayId& array, const VolumeId& volume, const NodeId& node,
                       std::function<void(Generation)> reply) {
   if (!running_ || stalled()) return;
@@ -258,22 +218,6 @@ void Replica::Acquire(const ArrayId& array, const VolumeId& volume, const NodeId
       [reply](const Generation* generation) {
         if (generation) reply(*generation);
       });
-  Wanted(array, volume, node, world_.now() + kAcquireCall);
-}
-
-void Replica::Wanted(const ArrayId& array, const VolumeId& volume, const NodeId& node, WorldTime until) {
-  world_.After(kPoll, [this, array, volume, node, until, life = life_] {
-    if (life != life_ || !running_ || world_.now() > until) return;
-    auto& at = world_.FindArray(array);
-    const auto* holder = at.serves() && world_.Open(endpoint_, at.endpoint()) ? at.HolderOf(volume) : nullptr;
-    if (holder && *holder == node) return;
-    if (holder)
-      for (auto& replica : world_.replicas)
-        world_.Send(endpoint_, replica->endpoint(), [&to = *replica, array, volume, held_by = *holder] {
-          to.Receive(VolumeWanted{array, volume, held_by});
-        });
-    Wanted(array, volume, node, until);
-  });
 }
 
 void Replica::Release(const ArrayId& array, const VolumeId& volume, const NodeId& node, Generation generation,
@@ -281,7 +225,7 @@ void Replica::Release(const ArrayId& array, const VolumeId& volume, const NodeId
   if (!running_ || stalled()) return;
   auto& at = world_.FindArray(array);
   world_.Call<bool>(
-      endpoint_, at.endpoint(), kFenceCall,
+      endpoint_, at.endpoint(), kReleaseCall,
       [&at, volume, node, generation](auto answer) { at.Release(volume, node, generation, answer); },
       [reply](const bool* released) {
         if (released) reply(*released);

@@ -3,12 +3,16 @@
 
 #include <catch2/catch.hpp>
 
+#include "base/log.h"
 #include "fencing/sim/simulate.h"
 
 namespace lunkeeper::fencing::sim {
 namespace {
 
 constexpr uint64_t kSeeds = 2000;
+
+// What the replicas log of thousands of faults nobody reads.
+const bool kQuiet = (SetUpLogging("error", LogFormat::kText), true);
 
 TEST_CASE("no seed violates an invariant, and every world gets well again") {
   int moves = 0;

@@ -4,6 +4,8 @@
 
 #include "fencing/sim/world.h"
 
+#include <utility>
+
 #include "fencing/core/trace.h"
 #include "fencing/sim/api.h"
 #include "fencing/sim/array_model.h"
@@ -17,8 +19,25 @@ World::World(uint64_t seed, Mutants mutants, bool tracing)
     : random_(seed), bugs_(mutants), tracing_(tracing) {}
 World::~World() = default;
 
-void World::After(Span delay, std::function<void()> what) {
-  agenda_.push({now_ + delay, ++order_, std::move(what)});
+void World::Add(Span delay, bool in_process, std::function<void()> what) {
+  if (ended_ && !in_process) return;
+  agenda_.push({now_ + delay, ++order_, in_process, std::move(what)});
+}
+
+void World::Check(const std::function<void()>& check) {
+  try {
+    check();
+  } catch (const Violation& violation) {
+    if (!violation_) violation_ = violation;
+  }
+}
+
+void World::End() {
+  ended_ = true;
+  std::priority_queue<Item> left;
+  for (; !agenda_.empty(); agenda_.pop())
+    if (agenda_.top().in_process) left.push(std::move(const_cast<Item&>(agenda_.top())));
+  agenda_ = std::move(left);
 }
 
 void World::RunUntil(WorldTime end) {
@@ -28,6 +47,7 @@ void World::RunUntil(WorldTime end) {
     agenda_.pop();
     ++events_;
     what();
+    if (violation_) throw *std::exchange(violation_, std::nullopt);
   }
   now_ = end;
 }

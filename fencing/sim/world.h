@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <stdexcept>
 #include <string>
@@ -40,8 +41,14 @@ class World {
   WorldTime now() const { return now_; }
   Random& random() { return random_; }
   bool Has(Mutant mutant) const { return bugs_[static_cast<size_t>(mutant)]; }
-  void After(Span delay, std::function<void()> what);
+  void After(Span delay, std::function<void()> what) { Add(delay, false, std::move(what)); }
+  // Also when the world has ended: the threads of processes still have to end.
+  void AfterInProcess(Span delay, std::function<void()> what) { Add(delay, true, std::move(what)); }
+  // From now on nothing happens but the end of processes that were killed.
+  void End();
   void RunUntil(WorldTime end);
+  // For checks on the product's own threads, through which no exception may pass: RunUntil throws it soon.
+  void Check(const std::function<void()>& check);
   uint64_t events() const { return events_; }
 
   // One way; counted, so that faults may overlap.
@@ -92,14 +99,19 @@ class World {
   struct Item {
     WorldTime at;
     uint64_t order;
+    bool in_process;
     std::function<void()> what;
     bool operator<(const Item& other) const { return at != other.at ? at > other.at : order > other.order; }
   };
+
+  void Add(Span delay, bool in_process, std::function<void()> what);
 
   Random random_;
   const Mutants bugs_;
   const bool tracing_;
   WorldTime now_;
+  bool ended_ = false;
+  std::optional<Violation> violation_;
   uint64_t events_ = 0, order_ = 0;
   std::priority_queue<Item> agenda_;
   std::vector<std::vector<int>> cuts_;
