@@ -160,6 +160,34 @@ def test_one_that_cannot_serve_leaves_the_array_to_one_that_can(rig: Rig, second
     volume.down(with_controller=True).delete()
 
 
+@pytest.mark.parametrize("second", ["both portals are in the grants"], indirect=True)
+def test_one_that_crashes_at_each_start_leaves_the_array_to_one_that_can_serve(
+    rig: Rig, second: Gateway
+) -> None:
+    """It cannot say so, and each start renews its record."""
+    volume, checker = volume_in_use(rig)
+    crash = {"LUNKEEPER_FAIL_POINT": "array.tgtd.put_back"}
+    second.start(**crash)
+    wait_until(second.stands_by, 60, "the second one stands by")
+    first = first_of(rig)
+
+    def first_serves() -> bool:
+        if not second.running():
+            second.start(**crash)
+        return rig.controller.ready()
+
+    first.die()
+    wait_until(lambda: not second.running(), 60, second.tail)
+    rig.controller.start()
+    wait_until(first_serves, 60, lambda: f"{second.tail()}\n{rig.controller.tail()}")
+    wait_until(second.stands_by, 60, second.tail)
+    assert "has ended at each start before it served" in second.log.read_text()
+    checker.wait_for_writes(300, seconds=120)
+    checker.stop_good()
+    checker.verify()
+    volume.down(with_controller=True).delete()
+
+
 @pytest.mark.parametrize("second", ["a portal of its own"], indirect=True)
 def test_one_that_stands_by_ends_when_it_is_told_to(rig: Rig, second: Gateway) -> None:
     second.start()

@@ -101,6 +101,12 @@ GatewayRecord NextRecord(const std::optional<GatewayRecord>& before, const Gatew
   return next;
 }
 
+// What the holder writes when it gives the array away; the counter apart.
+void MarkReleased(GatewayRecord& record) {
+  record.holder = FormatReleased(record.holder);
+  record.ready = false;
+}
+
 // Whose turn it is, by one look after the other at the record of another gateway.
 class TakeoverWatch {
  public:
@@ -151,6 +157,14 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> GatewayLease::TakeArray(const Ceph
   while (!watch.IsInVain()) {
     const SteadyTime asked = std::chrono::steady_clock::now();
     ASSIGN_OR_RETURN(const std::optional<GatewayRecord> before, ReadGatewayRecord(pool, options.array));
+    if (before && options.gives_away && before->holder == options.holder) {
+      GatewayRecord released = *before;
+      MarkReleased(released);
+      ++released.counter;
+      const absl::Status given = ReplaceGatewayRecord(pool, options.array, before, released);
+      if (!given.ok() && !absl::IsAborted(given)) return given;
+      continue;
+    }
     if (before) {
       ASSIGN_OR_RETURN(const bool may_take, watch.MayTake(*before, asked));
       if (!may_take) {
@@ -193,13 +207,21 @@ GatewayLease::GatewayLease(const CephPool& pool, const GatewayLeaseOptions& opti
       confirmations_(options_.takeover_after, [this] { Confirm(); }),
       looks_(options_.takeover_after / (2 * kRenewalsInTime), [this] { LookForOther(); }) {}
 
-GatewayLease::~GatewayLease() { ReleaseIfUnserved(); }
+GatewayLease::~GatewayLease() {
+  ReleaseIfUnserved([] { return absl::OkStatus(); });
+}
 
-void GatewayLease::ReleaseIfUnserved() {
+void GatewayLease::ReleaseIfUnserved(const std::function<absl::Status()>& stop) {
   if (!unserved_.exchange(false)) return;
-  const absl::Status released = ReleaseArray();
+  absl::Status released = stop();
+  if (released.ok()) released = ReleaseArray();
   LogWarn("array", "this gateway cannot serve the array, and gives it away",
           {{"array", options_.array}, {"released", released.ToString()}});
+}
+
+void GatewayLease::NoteServed() {
+  unserved_ = false;
+  if (options_.on_served) options_.on_served();
 }
 
 // The record is what this object wrote last, since nobody else changes it without taking it.
@@ -298,12 +320,7 @@ absl::StatusOr<std::set<std::string>> GatewayLease::ListStandbys() const {
 }
 
 absl::Status GatewayLease::ReleaseArray() {
-  const absl::Status released = ChangeRecord(
-      [&](GatewayRecord& record) {
-        record.holder = FormatReleased(options_.holder);
-        record.ready = false;
-      },
-      /*last=*/true);
+  const absl::Status released = ChangeRecord(MarkReleased, /*last=*/true);
   told_ = true;  // and who serves next is no news
   return released;
 }

@@ -54,12 +54,15 @@ struct GatewayLeaseOptions {
   // Called by TakeArray, on its thread, each time that it has seen the gateway live which `lives` names. OK:
   // it watches on. An error is TakeArray's own. Without it TakeArray fails with `lives`.
   std::function<absl::Status(const absl::Status& lives)> stand_by = nullptr;
+  bool gives_away = false;  // first what this folder's agent has by the record; then it is a stranger
   // Called once, on any thread: another gateway has the array, or has shut this one out. Nothing that this
   // process still writes arrives, so it is to end.
   std::function<void(const absl::Status& why)> on_lost;
   // Asked some times in `takeover_after` while renewals fail, on a thread of its own: which other gateways
   // are seen to serve, other than by Ceph. That one begins to is on_lost. It answers in about a second.
   std::function<std::set<std::string>()> list_serving = nullptr;
+  // Called by NoteServed.
+  std::function<void()> on_served = nullptr;
 };
 
 class GatewayLease {
@@ -84,13 +87,13 @@ class GatewayLease {
   // The others count as gone from now on. `catalogue`: another client of this gateway.
   absl::Status BeginServing(const ClientAddress& catalogue);
 
-  // From now on the destructor gives the array away, unless NoteServed is called before. For one that takes
-  // an array and then cannot serve it: a supervisor starts it again and again, and each start would renew the
-  // record before others may take it. Nothing changes where this host's tgtds go on.
-  void ReleaseUnlessServed() { unserved_ = !tgtds_go_on_; }
-  // At once what the destructor would do. For an owner whose own destructor may wait for Ceph.
-  void ReleaseIfUnserved() ABSL_LOCKS_EXCLUDED(mu_);
-  void NoteServed() { unserved_ = false; }
+  // From now on the destructor gives the array away, unless NoteServed is called before: else a supervisor,
+  // which starts it again and again, would keep the record renewed. Not for one whose tgtds serve nodes.
+  void ReleaseUnlessServed() { unserved_ = true; }
+  // At once what the destructor would do, after `stop`, whose error means: not at all. For an owner that has
+  // tgtds, and whose own destructor may wait for Ceph.
+  void ReleaseIfUnserved(const std::function<absl::Status()>& stop) ABSL_LOCKS_EXCLUDED(mu_);
+  void NoteServed();
 
   // UNAVAILABLE: the record has not been renewed for so long that another gateway may soon take the array.
   absl::Status CheckHeld() const;

@@ -195,14 +195,34 @@ TEST_CASE_METHOD(Leases, "gateway lease: an array that was taken, and is not ser
   CHECK(c.lease->shut_out() == std::set<ClientAddress>{b.pool->address(), Gateway::kCatalogue});
 }
 
-TEST_CASE_METHOD(Leases, "gateway lease: an array whose tgtds go on is kept by an agent that cannot start") {
-  Gateway a(array, "host-a"), again(array, "host-a");
+TEST_CASE_METHOD(Leases, "gateway lease: who gives away what it cannot serve takes it like a stranger") {
+  Gateway a(array, "host-a"), again(array, "host-a", kTakeover, /*gives_away=*/true);
   a.TakeAndServe();
   a.Die();
-  again.TakeAndServe();
-  again.lease->ReleaseUnlessServed();
-  again.Die();
-  CHECK(again.Record().holder == "host-a.boot");
+  SECTION("where nobody stands by, once the record has stood still") {
+    REQUIRE(again.Take() == absl::OkStatus());
+    CHECK_FALSE(again.lease->tgtds_go_on());
+    CHECK(again.Record().epoch == 2);
+    CHECK(again.Record().unfenced.contains(a.pool->address()));
+  }
+  SECTION("and one that stands by takes it before") {
+    Gateway b(array, "host-b", absl::Minutes(1));
+    absl::Status taken[2];
+    a.TakeAndServe();
+    std::jthread stands_by = b.StandBy(&taken[0]);
+    REQUIRE(Eventually([&] { return b.seen > 0; }));
+    a.Die();
+    std::jthread crashed = again.StandBy(&taken[1]);
+    REQUIRE(Eventually([&] { return b.Record().holder == "host-b.boot"; }));
+    stands_by.join();
+    REQUIRE(taken[0] == absl::OkStatus());
+    REQUIRE(b.lease->ShutOut() == absl::OkStatus());
+    CHECK(b.lease->shut_out().contains(a.pool->address()));
+    CHECK(b.CanWrite());
+    CHECK_FALSE(a.CanWrite());
+    CHECK(Eventually([&] { return again.seen > 0; }));
+    CHECK(b.lost == 0);
+  }
 }
 
 }  // namespace lunkeeper::testing

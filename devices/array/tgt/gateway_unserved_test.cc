@@ -9,9 +9,13 @@
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
+#include "base/host_port.h"
+#include "base/open_portal.h"
 #include "devices/array/tgt/gateway_record.h"
 #include "devices/array/tgt/testing/on_ceph.h"
 #include "devices/array/tgt/testing/replaced_call.h"
+#include "devices/array/tgt/testing/taken_port.h"
+#include "devices/array/tgt/tgt_servers.h"
 
 namespace lunkeeper::testing {
 namespace {
@@ -30,9 +34,9 @@ int OpenUnlessSilent(CephLibrary::Handle context, const char* name, CephLibrary:
   return open_for_real(context, name, image, snapshot);
 }
 
-// An array with a volume that is granted, and whose gateway has ended; another one.
+// An array with a volume that is granted, and whose gateway has ended; another one, with so many tgtds.
 struct WithASecond : OnCeph {
-  WithASecond() {
+  explicit WithASecond(int tgtds = 1) : second("", tgtds) {
     options.ceph.takeover_after = absl::Seconds(4);
     connection = cluster->grants()
                      .AcquireGrant({.volume = Make("v"), .node = kA}, absl::ZeroDuration())
@@ -53,6 +57,20 @@ struct WithASecond : OnCeph {
   ArrayFixture second;
   std::unique_ptr<CephPool> pool;
 };
+
+struct WithTwoThere : WithASecond {
+  WithTwoThere() : WithASecond(2) {}
+};
+
+// Whether a portal was open when a record was changed last.
+std::string watched_record, watched_portal;
+std::atomic<bool> was_open = false;
+decltype(CephLibrary::rados_write_op_operate) write_for_real;
+int WriteAndLook(CephLibrary::Handle op, CephLibrary::Handle context, const char* object, time_t* changed,
+                 int flags) {
+  if (object == watched_record) was_open = FindOpenPortal({watched_portal}, absl::Seconds(1)).has_value();
+  return write_for_real(op, context, object, changed, flags);
+}
 
 }  // namespace
 
@@ -95,6 +113,19 @@ TEST_CASE_METHOD(WithASecond, "on Ceph: a silent image does not keep a gateway f
   images_are_silent = false;  // to the second one too, which is shut out and ends all the same
   opening.join();
   CHECK_FALSE(opened.ok());
+}
+
+// Nodes that have volumes there would get errors from it, and not go on at the next gateway's.
+TEST_CASE_METHOD(WithTwoThere, "on Ceph: an array is not given away while one of its tgtds serves") {
+  watched_record = GatewayRecordName(options.name);
+  watched_portal = PortalOfTgtd(second.options.portals.front(), 1).value();
+  const TakenPort first(ParseHostPort(second.options.portals.front())->port);
+  write_for_real = Library().rados_write_op_operate;
+  const ReplacedCall write(Library().rados_write_op_operate, WriteAndLook);
+  CHECK(absl::StrContains(second.Open().message(), "no portal can be opened"));
+  CHECK(IsGivenAway());
+  CHECK_FALSE(was_open);
+  CHECK(TgtdProcess(second.options.control_port + 1) == 0);
 }
 
 }  // namespace lunkeeper::testing

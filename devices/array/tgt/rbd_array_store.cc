@@ -31,6 +31,7 @@
 #include "devices/array/tgt/pool_lock.h"
 #include "devices/array/tgt/rbd_store.h"
 #include "devices/array/tgt/stop_tgtd.h"
+#include "devices/array/tgt/unserved_starts.h"
 #include "devices/cache_ids.h"
 
 namespace lunkeeper {
@@ -164,8 +165,15 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> TakeLease(const CephPool& pool,
   // This host's tgtds are shut out if another gateway has had the array since. Nodes would get errors from
   // them, and go on elsewhere when nobody answers.
   ASSIGN_OR_RETURN(const std::optional<GatewayRecord> record, ReadGatewayRecord(pool, options.name));
-  if (record && record->holder != holder)
-    RETURN_IF_ERROR(KillTgtds(options.pool_dir, absl::Now() + kTgtdEnds));
+  const bool own = record && record->holder == holder;
+  if (record && !own) RETURN_IF_ERROR(KillTgtds(options.pool_dir, absl::Now() + kTgtdEnds));
+  // What nodes have goes on, whatever becomes of this agent.
+  const bool serves = own && DoTgtdsServe(options.pool_dir, options.portals);
+  const UnservedStarts starts(options.pool_dir);
+  const bool gives_away = own && !serves && starts.Count() >= UnservedStarts::kMost;
+  if (gives_away)
+    LogWarn("array", "this agent has ended at each start before it served the array, and gives it away",
+            {{"array", options.name}, {"starts", absl::StrCat(starts.Count())}});
   ASSIGN_OR_RETURN(
       std::unique_ptr<GatewayLease> lease,
       GatewayLease::TakeArray(
@@ -175,10 +183,13 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> TakeLease(const CephPool& pool,
            .host = HostName(),
            .takeover_after = options.ceph.takeover_after,
            .stand_by = StandBy(options),
+           .gives_away = gives_away,
            .on_lost = [directory = options.pool_dir](const absl::Status& why) { EndAtOnce(directory, why); },
            // One that stands by has its portal closed.
-           .list_serving = [peers = options.peer_portals] { return ListOpenPortals(peers, kPeerAnswers); }}));
-  lease->ReleaseUnlessServed();
+           .list_serving = [peers = options.peer_portals] { return ListOpenPortals(peers, kPeerAnswers); },
+           .on_served = [starts] { starts.ForgetStarts(); }}));
+  starts.CountUp();
+  if (!serves || !lease->tgtds_go_on()) lease->ReleaseUnlessServed();
   RETURN_IF_ERROR(lease->ShutOut());
   if (!lease->tgtds_go_on()) RETURN_IF_ERROR(KillTgtds(options.pool_dir, absl::Now() + kTgtdEnds));
   lease->times().EndPhase("shut_out");

@@ -1,7 +1,5 @@
 // An array of several tgtds, of which one cannot serve, or whose names another array takes. Needs root.
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -11,32 +9,14 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/unique_fd.h"
 #include "devices/array/tgt/stop_tgtd.h"
 #include "devices/array/tgt/testing/several_tgtds.h"
+#include "devices/array/tgt/testing/taken_port.h"
 #include "devices/array/tgt/tgt_client.h"
 #include "devices/array/tgt/tgtd_lock.h"
 
 namespace lunkeeper::testing {
 namespace {
-
-// Another program's port of this host, for as long as it lives.
-class TakenPort {
- public:
-  explicit TakenPort(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    const int reuse = 1;
-    ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    REQUIRE(::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
-    REQUIRE(::listen(socket_.get(), 1) == 0);
-  }
-
- private:
-  UniqueFd socket_;
-};
 
 void RemoveSocket(int control_port) {
   const std::string socket = absl::StrCat("/var/run/tgtd/socket.", control_port);

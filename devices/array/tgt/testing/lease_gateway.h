@@ -22,11 +22,13 @@ inline constexpr absl::Duration kTakeover = absl::Seconds(4);
 
 class Gateway {
  public:
-  Gateway(std::string array, const std::string& host, absl::Duration takeover_after = kTakeover)
+  Gateway(std::string array, const std::string& host, absl::Duration takeover_after = kTakeover,
+          bool gives_away = false)
       : options_{.array = std::move(array),
                  .holder = host + ".boot",
                  .host = host,
                  .takeover_after = takeover_after,
+                 .gives_away = gives_away,
                  .on_lost = [this](const absl::Status&) { ++lost; }} {}
   // `stand_by`: as of the options.
   absl::Status Take(std::function<absl::Status(const absl::Status&)> stand_by = nullptr) {

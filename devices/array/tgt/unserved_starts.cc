@@ -1,0 +1,60 @@
+#include "devices/array/tgt/unserved_starts.h"
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "devices/array/tgt/tgt_client.h"
+#include "devices/array/tgt/tgt_servers.h"
+#include "devices/array/tgt/tgtd_lock.h"
+
+namespace lunkeeper {
+namespace {
+
+bool HasPortalOpen(pid_t tgtd, int number, const std::vector<std::string>& portals) {
+  int control_port = 0;
+  if (!absl::SimpleAtoi(ReadControlPort(tgtd), &control_port)) return true;
+  TgtClient client(control_port);
+  client.TalkOnlyTo(tgtd);
+  const absl::StatusOr<std::vector<std::string>> open = client.ListPortals();
+  // One that hangs has them, for all that is known; its nodes wait, and would have to log in anew elsewhere.
+  if (!open.ok()) return true;
+  return std::ranges::any_of(portals, [&](const std::string& portal) {
+    return std::ranges::count(*open, PortalOfTgtd(portal, number).value_or("")) > 0;
+  });
+}
+
+}  // namespace
+
+uint64_t UnservedStarts::Count() const {
+  std::error_code none;
+  const uintmax_t count = std::filesystem::file_size(path_, none);
+  return none ? 0 : count;
+}
+
+// A crash of this program takes nothing of it along, and after one of the host it is another gateway.
+void UnservedStarts::CountUp() const { std::ofstream(path_, std::ios::app) << '.'; }
+
+void UnservedStarts::ForgetStarts() const {
+  std::error_code none;
+  std::filesystem::remove(path_, none);
+}
+
+bool DoTgtdsServe(const std::string& pool_dir, const std::vector<std::string>& portals) {
+  for (int number = 0; number < kMostTgtds; ++number) {
+    const std::string path = TgtdLockPath(pool_dir, number);
+    const TgtdLock lock(path);
+    if (::access(path.c_str(), F_OK) != 0 || lock.TryLock()) continue;
+    const pid_t tgtd = lock.FindHolder();
+    if (tgtd == 0 || HasPortalOpen(tgtd, number, portals)) return true;
+  }
+  return false;
+}
+
+}  // namespace lunkeeper
