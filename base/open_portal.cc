@@ -4,13 +4,12 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/host_port.h"
+#include "base/steady_deadline.h"
 #include "base/unique_fd.h"
 
 namespace lunkeeper {
@@ -45,7 +44,7 @@ bool IsConnected(int fd) {
 // Until so many are found.
 std::set<std::string> AskPortals(const std::vector<std::string>& portals, absl::Duration within,
                                  size_t enough) {
-  const absl::Time deadline = absl::Now() + within;
+  const SteadyDeadline deadline(within);
   std::set<std::string> open;
   std::vector<Opening> openings;
   for (const std::string& portal : portals)
@@ -54,8 +53,8 @@ std::set<std::string> AskPortals(const std::vector<std::string>& portals, absl::
     std::vector<pollfd> waiting;
     for (const Opening& opening : openings)
       waiting.push_back({.fd = opening.fd.get(), .events = POLLOUT, .revents = 0});
-    const absl::Duration left = std::max(deadline - absl::Now(), absl::ZeroDuration());
-    if (::poll(waiting.data(), waiting.size(), static_cast<int>(absl::ToInt64Milliseconds(left))) <= 0) break;
+    const auto left = static_cast<int>(absl::ToInt64Milliseconds(deadline.left()));
+    if (::poll(waiting.data(), waiting.size(), left) <= 0) break;
     for (size_t i = waiting.size(); i-- > 0;) {
       if (waiting[i].revents == 0) continue;
       if (IsConnected(waiting[i].fd)) open.insert(openings[i].portal);

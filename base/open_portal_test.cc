@@ -1,9 +1,13 @@
 #include "base/open_portal.h"
 
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <future>
+#include <optional>
 #include <thread>
 
 #include "base/testing/silent_port.h"
+#include "base/testing/wall_clock.h"
 
 namespace lunkeeper {
 namespace {
@@ -45,6 +49,25 @@ TEST_CASE("a portal that is slow to answer is waited for, although others have a
   const auto open = ListOpenPortals({closed.portal(), slow.portal(), quick.portal()}, absl::Hours(1));
   answers.join();
   REQUIRE(open == std::set<std::string>{slow.portal(), quick.portal()});
+}
+
+// What refuses in the middle ends one wait, and begins the next one.
+TEST_CASE("a clock that is set back while portals are asked does not prolong it") {
+  testing::SilentPort silent, refuses;
+  silent.FallSilent();
+  refuses.FallSilent();
+  std::optional<testing::WallClockAhead> ahead(absl::Hours(1));
+  testing::AwaitAbseilsClock();
+  auto asked = std::async(std::launch::async, [&] {
+    return ListOpenPortals({silent.portal(), refuses.portal()}, absl::Seconds(8));
+  });
+  ahead.reset();
+  testing::AwaitAbseilsClock();
+  refuses.Refuse();
+  const bool ended = asked.wait_for(std::chrono::seconds(30)) == std::future_status::ready;
+  silent.Refuse();
+  REQUIRE(ended);
+  REQUIRE(asked.get().empty());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "absl/time/clock.h"
 #include "base/grpc_status.h"
 #include "base/log.h"
+#include "base/steady_deadline.h"
 
 namespace lunkeeper {
 namespace {
@@ -38,8 +39,8 @@ admin::v1::HandOverProgress ToMessage(const HandoverProgress& progress) {
 
 // A destructor would wait for what Ceph does not answer any more.
 [[noreturn]] void EndProcess(const grpc::ServerContext& context) {
-  const absl::Time deadline = absl::Now() + kCallerHangsUp;
-  while (!context.IsCancelled() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(10));
+  const SteadyDeadline deadline(kCallerHangsUp);
+  while (!context.IsCancelled() && !deadline.IsOver()) absl::SleepFor(absl::Milliseconds(10));
   LogInfo("array", "this agent ends, for another gateway is to have the array; started again, it stands by");
   std::_Exit(0);
 }

@@ -3,6 +3,7 @@
 #include "plugin/handover_command.h"
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -14,12 +15,14 @@
 #include "base/grpc_status.h"
 #include "base/open_portal.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 #include "plugin/admin_call.h"
 
 namespace lunkeeper {
 namespace {
 
 using admin::v1::HandOverProgress;
+using SteadyClock = std::chrono::steady_clock;
 
 constexpr absl::Duration kPortalOpens = absl::Seconds(30);
 constexpr absl::Duration kConnects = absl::Seconds(1);
@@ -65,14 +68,14 @@ absl::Status ExplainBreak(const AdminTarget& target, HandOverProgress::Step last
 }
 
 // Where the portals are not known, it is taken for done.
-absl::Status AwaitPortal(const HandOverProgress& taken, absl::Time stopped) {
+absl::Status AwaitPortal(const HandOverProgress& taken, SteadyClock::time_point stopped) {
   const std::vector<std::string> portals(taken.peer_portals().begin(), taken.peer_portals().end());
-  const absl::Time deadline = absl::Now() + kPortalOpens;
-  while (!portals.empty() && absl::Now() < deadline) {
+  const SteadyDeadline deadline(kPortalOpens);
+  while (!portals.empty() && !deadline.IsOver()) {
     if (const auto portal = FindOpenPortal(portals, kConnects)) {
       std::cout << *portal
                 << absl::StrFormat(" is open, and I/O goes on there: it stood for %.1f s\n",
-                                   absl::ToDoubleSeconds(absl::Now() - stopped));
+                                   absl::ToDoubleSeconds(absl::FromChrono(SteadyClock::now() - stopped)));
       return absl::OkStatus();
     }
     absl::SleepFor(absl::Milliseconds(10));
@@ -89,9 +92,9 @@ absl::Status HandOver(const AdminTarget& target) {
   grpc::ClientContext context;
   const auto reader = stub->HandOver(&context, {});
   HandOverProgress progress;
-  absl::Time stopped = absl::Now();
+  auto stopped = SteadyClock::now();
   while (progress.step() != HandOverProgress::TAKEN && reader->Read(&progress)) {
-    if (progress.step() == HandOverProgress::STOPPING) stopped = absl::Now();
+    if (progress.step() == HandOverProgress::STOPPING) stopped = SteadyClock::now();
     PrintStep(progress);
   }
   if (progress.step() != HandOverProgress::TAKEN)

@@ -5,7 +5,7 @@
 #include <iostream>
 #include <memory>
 
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "devices/array/tgt/stop_tgtd.h"
 
 namespace lunkeeper {
@@ -14,7 +14,7 @@ namespace {
 constexpr absl::Duration kLongest = absl::Seconds(30);
 
 int RunStopTgtd(const StopTgtdRequest& request) {
-  const absl::Status status = StopPoolTgtd(request, absl::Now() + kLongest);
+  const absl::Status status = StopPoolTgtd(request, kLongest);
   if (!status.ok()) {
     std::cerr << "error: " << status.message() << '\n';
     return 1;

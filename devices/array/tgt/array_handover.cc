@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -39,9 +39,9 @@ absl::StatusOr<std::string> FindSuccessor(const HandoverParts& parts) {
 
 // What can still write then is only what Ceph has in hand of a client that the next gateway shuts out.
 absl::Status StopTgtds(const HandoverParts& parts) {
-  absl::Status stopped = parts.servers.CloseVolumes(absl::Now() + kInOrder);
+  absl::Status stopped = parts.servers.CloseVolumes(kInOrder);
   FAIL_POINT("array.handover.closed");
-  stopped.Update(KillTgtds(parts.pool_dir, absl::Now() + kTgtdEnds));
+  stopped.Update(KillTgtds(parts.pool_dir, kTgtdEnds));
   FAIL_POINT("array.handover.stopped");
   return stopped;
 }
@@ -65,7 +65,7 @@ absl::Status HandOverArray(const HandoverParts& parts, const HandoverWatch& watc
   ReportStep(watch, {.step = Step::kStopped, .trouble = StopTgtds(parts)});
   ReportStep(watch, {.step = Step::kReleased, .trouble = parts.lease.ReleaseArray()});
   FAIL_POINT("array.handover.released");
-  const absl::StatusOr<std::string> taken = parts.lease.AwaitSuccessor(absl::Now() + kTaken);
+  const absl::StatusOr<std::string> taken = parts.lease.AwaitSuccessor(kTaken);
   const std::string by = taken.ok() && !taken->empty() ? *taken : host;
   LogInfo("array", "the array is handed over",
           {{"array", parts.array}, {"taken by", taken.ok() ? by : "nobody"}});

@@ -26,6 +26,7 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 #include "devices/array/tgt/gateway_standbys.h"
 
 namespace lunkeeper {
@@ -325,9 +326,10 @@ absl::Status GatewayLease::ReleaseArray() {
   return released;
 }
 
-absl::StatusOr<std::string> GatewayLease::AwaitSuccessor(absl::Time deadline) const {
+absl::StatusOr<std::string> GatewayLease::AwaitSuccessor(absl::Duration within) const {
+  const SteadyDeadline deadline(within);
   const std::string released = FormatReleased(options_.holder);
-  while (absl::Now() < deadline) {
+  while (!deadline.IsOver()) {
     const absl::StatusOr<std::optional<GatewayRecord>> read = ReadGatewayRecord(pool_, options_.array);
     if (!read.ok() || !*read) return std::string();
     if ((*read)->holder != released) return (*read)->host;

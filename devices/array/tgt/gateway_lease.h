@@ -111,7 +111,7 @@ class GatewayLease {
   absl::Status ReleaseArray() ABSL_LOCKS_EXCLUDED(mu_);
   // After that: the host that has the array, or an empty text if this client has been shut out since, by the
   // next gateway. DEADLINE_EXCEEDED: none took it.
-  absl::StatusOr<std::string> AwaitSuccessor(absl::Time deadline) const;
+  absl::StatusOr<std::string> AwaitSuccessor(absl::Duration within) const;
   // Forgets the clients of images that are not open any more. `list_open`: the images that are, of what was
   // registered before it is called.
   absl::Status ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>& list_open)

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 
 namespace lunkeeper {
 namespace {
@@ -21,10 +22,10 @@ std::string StandbysName(const std::string& array) { return absl::StrCat("lunkee
 // An entry is "COUNT HOST". One that is new since the first look counts, too.
 absl::StatusOr<std::set<std::string>> FindStandbys(const CephPool& pool, const std::string& array,
                                                    absl::Duration look) {
-  const absl::Time deadline = absl::Now() + look;
+  const SteadyDeadline deadline(look);
   ASSIGN_OR_RETURN(const auto before, pool.ReadKeys(StandbysName(array)));
   std::set<std::string> hosts;
-  while (hosts.empty() && absl::Now() < deadline) {
+  while (hosts.empty() && !deadline.IsOver()) {
     absl::SleepFor(kLookEvery);
     ASSIGN_OR_RETURN(const auto entries, pool.ReadKeys(StandbysName(array)));
     for (const auto& [holder, entry] : entries) {

@@ -19,6 +19,7 @@
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 #include "devices/array/tgt/target_number.h"
 
 namespace lunkeeper {
@@ -330,7 +331,8 @@ absl::Status GrantTargets::FinishReleasing(std::vector<GrantRow> grants, absl::T
 }
 
 // The first round cuts the sessions of all: none goes on while another one's image is being closed.
-absl::Status GrantTargets::CloseTargets(absl::Time deadline) {
+absl::Status GrantTargets::CloseTargets(absl::Duration within) {
+  const SteadyDeadline deadline(within);
   ASSIGN_OR_RETURN(std::vector<GrantRow> grants, catalogue_.grants().ListGrantsOfTgtd(tgtd_));
   for (const GrantRow& grant : grants) {
     const absl::Status paused = table_.PauseTarget(grant).status();
@@ -339,7 +341,7 @@ absl::Status GrantTargets::CloseTargets(absl::Time deadline) {
   while (!grants.empty()) {
     std::vector<GrantRow> left;
     for (const GrantRow& grant : grants) {
-      if (absl::Now() >= deadline)
+      if (deadline.IsOver())
         return absl::DeadlineExceededError(
             absl::StrCat("some volumes of ", grants.size(), " still have commands, or are slow to close"));
       ASSIGN_OR_RETURN(const bool closed, table_.CloseTarget(grant));

@@ -58,7 +58,7 @@ class GrantTargets {
   void RetryHeld() ABSL_LOCKS_EXCLUDED(held_mu_);
   // Ends every target's sessions, and closes its image after its last command (TargetTable::CloseTarget).
   // DEADLINE_EXCEEDED: not all are closed.
-  absl::Status CloseTargets(absl::Time deadline);
+  absl::Status CloseTargets(absl::Duration within);
   // After tgtd was started or taken over: makes every target exist that must, and finishes releases.
   // `heartbeat_luns` are targets that are not of grants. A volume whose image cannot be served, or does not
   // answer, costs the others no more than some seconds: its target says "try again", and RetryHeld goes on.

@@ -26,6 +26,7 @@
 #include "base/open_portal.h"
 #include "base/random.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 #include "devices/array/tgt/gateway_lease.h"
 #include "devices/array/tgt/pool_file.h"
 #include "devices/array/tgt/pool_lock.h"
@@ -88,12 +89,12 @@ absl::StatusOr<ClientAddress> PrepareSqlite(const CephPool& pool) {
 absl::Status TakeLock(const CephPool& pool, const std::string& object, const std::string& array,
                       const std::set<ClientAddress>& shut_out) {
   constexpr char kLock[] = "striper.lock";
-  const absl::Time deadline = absl::Now() + kLockExpires;
+  const SteadyDeadline deadline(kLockExpires);
   while (true) {
     ASSIGN_OR_RETURN(const CephPool::Locker holder, pool.FindLocker(object, kLock));
     if (holder.address.empty()) return absl::OkStatus();
     if (shut_out.contains(holder.address)) return pool.BreakLock(object, kLock, holder);
-    if (absl::Now() > deadline) {
+    if (deadline.IsOver()) {
       return absl::FailedPreconditionError(
           absl::StrCat("open array ", array, ": another agent serves it and has its catalogue open, at ",
                        holder.address, "; stop that one, or give this one a --name of its own"));
@@ -141,7 +142,7 @@ absl::StatusOr<std::string> NameHolder(const TgtArrayOptions& options) {
 [[noreturn]] void EndAtOnce(const std::string& pool_dir, const absl::Status& why) {
   LogError("array", "another gateway has taken the array: this one ends, and its tgtd with it",
            {{"why", std::string(why.message())}});
-  const std::vector<UniqueFd> locks = KillTgtdsForGood(pool_dir, absl::Now() + kEndsAtOnce);
+  const std::vector<UniqueFd> locks = KillTgtdsForGood(pool_dir, kEndsAtOnce);
   ::_exit(1);  // and the kernel gives the locks up only when no thread is left that could start a tgtd
 }
 
@@ -155,7 +156,7 @@ std::function<absl::Status(const absl::Status&)> StandBy(const TgtArrayOptions& 
     if (said == lives.message()) return absl::OkStatus();
     said = std::string(lives.message());
     LogInfo("array", "this agent stands by", {{"why", said}});
-    return KillTgtds(options.pool_dir, absl::Now() + kTgtdEnds);
+    return KillTgtds(options.pool_dir, kTgtdEnds);
   };
 }
 
@@ -166,7 +167,7 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> TakeLease(const CephPool& pool,
   // them, and go on elsewhere when nobody answers.
   ASSIGN_OR_RETURN(const std::optional<GatewayRecord> record, ReadGatewayRecord(pool, options.name));
   const bool own = record && record->holder == holder;
-  if (record && !own) RETURN_IF_ERROR(KillTgtds(options.pool_dir, absl::Now() + kTgtdEnds));
+  if (record && !own) RETURN_IF_ERROR(KillTgtds(options.pool_dir, kTgtdEnds));
   // What nodes have goes on, whatever becomes of this agent.
   const bool serves = own && DoTgtdsServe(options.pool_dir, options.portals);
   const UnservedStarts starts(options.pool_dir);
@@ -191,7 +192,7 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> TakeLease(const CephPool& pool,
   starts.CountUp();
   if (!serves || !lease->tgtds_go_on()) lease->ReleaseUnlessServed();
   RETURN_IF_ERROR(lease->ShutOut());
-  if (!lease->tgtds_go_on()) RETURN_IF_ERROR(KillTgtds(options.pool_dir, absl::Now() + kTgtdEnds));
+  if (!lease->tgtds_go_on()) RETURN_IF_ERROR(KillTgtds(options.pool_dir, kTgtdEnds));
   lease->times().EndPhase("shut_out");
   return lease;
 }

@@ -22,6 +22,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 #include "base/unique_fd.h"
 #include "devices/array/tgt/cache_id.h"
 #include "devices/array/tgt/pool_lock.h"
@@ -94,9 +95,9 @@ absl::Status CheckUnused(pid_t process, const std::string& port) {
                    "again, and fails for good if that takes longer than the data paths' replacement time"));
 }
 
-absl::Status AwaitEnd(const TgtdLock& lock, absl::Time deadline) {
+absl::Status AwaitEnd(const TgtdLock& lock, SteadyDeadline deadline) {
   while (!lock.TakeLock().ok()) {
-    if (absl::Now() >= deadline)
+    if (deadline.IsOver())
       return absl::DeadlineExceededError(
           "tgtd was killed and has not ended: it waits for its disk; repeat the command when that answers");
     absl::SleepFor(absl::Milliseconds(20));
@@ -135,7 +136,7 @@ absl::StatusOr<std::vector<RunningTgtd>> FindRunning(const std::string& pool) {
   return running;
 }
 
-absl::Status KillRunning(const std::vector<RunningTgtd>& running, absl::Time deadline) {
+absl::Status KillRunning(const std::vector<RunningTgtd>& running, SteadyDeadline deadline) {
   for (const RunningTgtd& tgtd : running) {
     if (::syscall(SYS_pidfd_send_signal, tgtd.handle.get(), SIGKILL, nullptr, 0) != 0 && errno != ESRCH)
       return absl::ErrnoToStatus(errno, absl::StrCat("kill tgtd, process ", tgtd.process));
@@ -170,17 +171,17 @@ void KillHolders(Ending& ending) {
     ::syscall(SYS_pidfd_send_signal, ending.killed[i].get(), SIGKILL, nullptr, 0);
 }
 
-void AwaitEnds(const Ending& ending, absl::Time deadline) {
+void AwaitEnds(const Ending& ending, SteadyDeadline deadline) {
   for (const UniqueFd& process : ending.killed) {
     pollfd end = {.fd = process.get(), .events = POLLIN, .revents = 0};
-    const absl::Duration left = std::max(deadline - absl::Now(), absl::ZeroDuration());
-    ::poll(&end, 1, static_cast<int>(absl::ToInt64Milliseconds(left)));
+    ::poll(&end, 1, static_cast<int>(absl::ToInt64Milliseconds(deadline.left())));
   }
 }
 
 }  // namespace
 
-absl::Status StopPoolTgtd(const StopTgtdRequest& request, absl::Time deadline) {
+absl::Status StopPoolTgtd(const StopTgtdRequest& request, absl::Duration within) {
+  const SteadyDeadline deadline(within);
   ASSIGN_OR_RETURN(const UniqueFd pool, TakePool(request.pool_dir));
   ASSIGN_OR_RETURN(const std::vector<RunningTgtd> running, FindRunning(request.pool_dir));
   // All of them before the first is ended.
@@ -191,13 +192,15 @@ absl::Status StopPoolTgtd(const StopTgtdRequest& request, absl::Time deadline) {
   return FlushPool({.boot_id = request.boot_id_path, .pool = request.pool_dir, .memory = {}});
 }
 
-absl::Status KillTgtds(const std::string& pool_dir, absl::Time deadline) {
+absl::Status KillTgtds(const std::string& pool_dir, absl::Duration within) {
+  const SteadyDeadline deadline(within);
   ASSIGN_OR_RETURN(const std::vector<RunningTgtd> running, FindRunning(pool_dir));
   return KillRunning(running, deadline);
 }
 
 // None is waited for alone: a lock that cannot be taken must not keep the tgtds of the others alive.
-std::vector<UniqueFd> KillTgtdsForGood(const std::string& pool_dir, absl::Time deadline) {
+std::vector<UniqueFd> KillTgtdsForGood(const std::string& pool_dir, absl::Duration within) {
+  const SteadyDeadline deadline(within);
   Ending ending;
   for (int number = 0; number < kMostTgtds; ++number) {
     const std::string path = TgtdLockPath(pool_dir, number);
@@ -211,10 +214,10 @@ std::vector<UniqueFd> KillTgtdsForGood(const std::string& pool_dir, absl::Time d
   };
   do {
     KillHolders(ending);
-    const absl::Time look_again = std::min(deadline, absl::Now() + kLookAgain);
-    while (std::erase_if(ending.left, take), !ending.left.empty() && absl::Now() < look_again)
+    const SteadyDeadline look_again(std::min(deadline.left(), kLookAgain));
+    while (std::erase_if(ending.left, take), !ending.left.empty() && !look_again.IsOver())
       absl::SleepFor(kTryAgain);
-  } while (!ending.left.empty() && absl::Now() < deadline);
+  } while (!ending.left.empty() && !deadline.IsOver());
   AwaitEnds(ending, deadline);
   return std::move(ending.locks);
 }

@@ -27,14 +27,14 @@ struct StopTgtdRequest {
 // tgtd cannot be seen from here. UNAVAILABLE: tgtd does not say whether volumes are in use, or cannot be
 // asked from here. DEADLINE_EXCEEDED: it was killed, and has not ended: its disk does not answer. Another
 // error: the disk did not take what was written.
-absl::Status StopPoolTgtd(const StopTgtdRequest& request, absl::Time deadline);
+absl::Status StopPoolTgtd(const StopTgtdRequest& request, absl::Duration within);
 
 // The same for an agent that has the pool's lock; also if nodes have volumes. OK: no tgtd serves the pool.
 // UNAVAILABLE, DEADLINE_EXCEEDED: as above; FAILED_PRECONDITION: a tgtd cannot be seen from here.
-absl::Status KillTgtds(const std::string& pool_dir, absl::Time deadline);
+absl::Status KillTgtds(const std::string& pool_dir, absl::Duration within);
 
 // The same for an agent whose own threads would miss a tgtd, and start it again: none is started while the
-// result lives. What could not be ended by the deadline is left.
-std::vector<UniqueFd> KillTgtdsForGood(const std::string& pool_dir, absl::Time deadline);
+// result lives. What could not be ended within that time is left.
+std::vector<UniqueFd> KillTgtdsForGood(const std::string& pool_dir, absl::Duration within);
 
 }  // namespace lunkeeper

@@ -6,11 +6,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <optional>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/testing/wall_clock.h"
 #include "devices/array/tgt/testing/array_fixture.h"
 #include "devices/array/tgt/tgt_client.h"
 #include "devices/array/tgt/tgtd_lock.h"
@@ -19,8 +23,6 @@ namespace lunkeeper::testing {
 namespace {
 
 const NodeId kNode("db.0000000000000001");
-
-absl::Time InAMinute() { return absl::Now() + absl::Minutes(1); }
 
 // An array with a volume that a node has; the agent is stopped.
 struct Stopped {
@@ -35,7 +37,7 @@ struct Stopped {
     fixture.Close();
   }
   absl::Status Stop(bool with_sessions = false) const {
-    return StopPoolTgtd({fixture.options.pool_dir, with_sessions}, InAMinute());
+    return StopPoolTgtd({fixture.options.pool_dir, with_sessions}, absl::Minutes(1));
   }
   pid_t Tgtd() const { return TgtdProcess(fixture.options.control_port); }
 
@@ -68,7 +70,7 @@ TEST_CASE("a tgtd that was ended for good is not started by the agent that misse
   const pid_t before = lock.FindHolder();
   REQUIRE(before != 0);
   {
-    const std::vector<UniqueFd> locks = KillTgtdsForGood(fixture.options.pool_dir, InAMinute());
+    const std::vector<UniqueFd> locks = KillTgtdsForGood(fixture.options.pool_dir, absl::Minutes(1));
     REQUIRE(locks.size() == 1);
     CHECK(Eventually([&] { return !fixture.array->CheckTgtd().ok(); }, absl::Minutes(1)));
     CHECK(fixture.array->MeasureGrants()->tgtd_deaths == 1);  // none was started, and killed in its turn
@@ -83,7 +85,7 @@ TEST_CASE("a tgtd that cannot be ended for good keeps no other one alive") {
   ArrayFixture fixture("", 2);
   REQUIRE(fixture.Open() == absl::OkStatus());
   const std::string& pool = fixture.options.pool_dir;
-  std::vector<UniqueFd> locks = KillTgtdsForGood(pool, InAMinute());
+  std::vector<UniqueFd> locks = KillTgtdsForGood(pool, absl::Minutes(1));
   REQUIRE(locks.size() == 2);
   locks.pop_back();
   // The one whose lock is free is started again, and the other one's lock cannot be taken.
@@ -97,8 +99,25 @@ TEST_CASE("a tgtd that cannot be ended for good keeps no other one alive") {
     return false;
   };
   REQUIRE(Eventually(is_back, absl::Minutes(1)));
-  const std::vector<UniqueFd> more = KillTgtdsForGood(pool, absl::Now() + absl::Seconds(1));
+  const std::vector<UniqueFd> more = KillTgtdsForGood(pool, absl::Seconds(1));
   CHECK(Eventually([&] { return TgtdLock(TgtdLockPath(pool, number)).FindHolder() != before; }));
+}
+
+// As while a gateway ends that has lost its array.
+TEST_CASE("a clock that is set back does not prolong the wait for a tgtd that cannot be ended") {
+  const TempDir pool;
+  UniqueFd held = TgtdLock(TgtdLockPath(pool.path(), 0)).TakeLock().value();
+  std::optional<WallClockAhead> ahead(absl::Hours(1));
+  AwaitAbseilsClock();
+  std::atomic<bool> ended = false;
+  std::jthread ending([&] {
+    KillTgtdsForGood(pool.path(), absl::Seconds(5));
+    ended = true;
+  });
+  ahead.reset();
+  AwaitAbseilsClock();
+  CHECK(Eventually([&] { return ended.load(); }));
+  held.Reset();
 }
 
 TEST_CASE("a volume in use keeps its tgtd, unless somebody says that it does not matter") {
@@ -226,7 +245,7 @@ TEST_CASE("a tgtd is not ended for what another one says about its volumes") {
 
 TEST_CASE("a directory that is no pool stays as it is") {
   TempDir directory;
-  CHECK(absl::IsNotFound(StopPoolTgtd({directory.path()}, InAMinute())));
+  CHECK(absl::IsNotFound(StopPoolTgtd({directory.path()}, absl::Minutes(1))));
   CHECK(std::filesystem::is_empty(directory.path()));
 }
 

@@ -170,7 +170,7 @@ void TgtArrayImpl::LeaveToOthers() const {
   if (store_.lease == nullptr) return;
   store_.lease->ReleaseIfUnserved([this] {
     if (servers_) servers_->StopWatching();
-    const absl::Status stopped = KillTgtds(options_.pool_dir, absl::Now() + kKilledEnds);
+    const absl::Status stopped = KillTgtds(options_.pool_dir, kKilledEnds);
     // What was killed answers nobody, whatever it waits for.
     return absl::IsDeadlineExceeded(stopped) ? absl::OkStatus() : stopped;
   });

@@ -21,8 +21,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 #include "base/unique_fd.h"
 
 namespace lunkeeper {
@@ -139,9 +139,10 @@ absl::Status SendBytes(const std::string& doing, int fd, const char* data, size_
   return absl::OkStatus();
 }
 
-absl::Status ReceiveBytes(const std::string& doing, int fd, char* data, size_t size, absl::Time deadline) {
+absl::Status ReceiveBytes(const std::string& doing, int fd, char* data, size_t size,
+                          SteadyDeadline deadline) {
   while (size > 0) {
-    if (absl::Now() > deadline) return Unavailable(doing, "receive", ETIMEDOUT);
+    if (deadline.IsOver()) return Unavailable(doing, "receive", ETIMEDOUT);
     const ssize_t received = ::recv(fd, data, size, 0);
     if (received < 0 && errno == EINTR) continue;
     if (received < 0) return Unavailable(doing, "receive", errno == EAGAIN ? ETIMEDOUT : errno);
@@ -160,7 +161,7 @@ TgtClient::TgtClient(int control_port, absl::Duration timeout)
     : path_(absl::StrCat("/var/run/tgtd/socket.", control_port)), timeout_(timeout) {}
 
 absl::StatusOr<pid_t> TgtClient::FindProcess() const {
-  const absl::Time deadline = absl::Now() + timeout_;
+  const SteadyDeadline deadline(timeout_);
   ASSIGN_OR_RETURN(const UniqueFd fd, ConnectTo("find tgtd", path_, timeout_));
   ASSIGN_OR_RETURN(const pid_t process, ListenerOf("find tgtd", fd.get()));
   SendWholeRequest(fd.get(), deadline);
@@ -169,11 +170,11 @@ absl::StatusOr<pid_t> TgtClient::FindProcess() const {
 
 // Only so that the connection carries a whole request, see the top of this file. A tgtd that hangs has a
 // process id as well, so the answer is not needed.
-void TgtClient::SendWholeRequest(int fd, absl::Time deadline) {
+void TgtClient::SendWholeRequest(int fd, SteadyDeadline deadline) {
   Exchange("find tgtd", fd, {{.mode = kPortal, .operation = kShow}}, "", deadline).status().IgnoreError();
 }
 
-absl::Status TgtClient::CheckListener(const std::string& doing, int fd, absl::Time deadline) const {
+absl::Status TgtClient::CheckListener(const std::string& doing, int fd, SteadyDeadline deadline) const {
   const pid_t expected = process_;
   if (expected == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(const pid_t process, ListenerOf(doing, fd));
@@ -296,14 +297,14 @@ absl::Status TgtClient::ClosePortal(const std::string& portal) const {
 absl::StatusOr<std::string> TgtClient::CallTgtd(const std::string& doing, Request request,
                                                 const std::string& text, absl::Duration most) const {
   const absl::Duration timeout = std::min(timeout_, most);
-  const absl::Time deadline = absl::Now() + timeout;
+  const SteadyDeadline deadline(timeout);
   ASSIGN_OR_RETURN(const UniqueFd fd, ConnectTo(doing, path_, timeout));
   RETURN_IF_ERROR(CheckListener(doing, fd.get(), deadline));
   return Exchange(doing, fd.get(), request, text, deadline);
 }
 
 absl::StatusOr<std::string> TgtClient::Exchange(const std::string& doing, int fd, Request request,
-                                                const std::string& text, absl::Time deadline) {
+                                                const std::string& text, SteadyDeadline deadline) {
   // `length` counts header and text, and the text's zero byte.
   const size_t text_size = text.empty() ? 0 : text.size() + 1;
   request.length = static_cast<uint32_t>(sizeof(request) + text_size);

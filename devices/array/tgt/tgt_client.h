@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/steady_deadline.h"
 #include "devices/array/tgt/image_store.h"
 #include "devices/array/tgt/tgt_text.h"
 #include "devices/types.h"
@@ -76,10 +77,10 @@ class TgtClient {
  private:
   struct Request;
   static absl::StatusOr<std::string> Exchange(const std::string& doing, int fd, Request request,
-                                              const std::string& text, absl::Time deadline);
-  static void SendWholeRequest(int fd, absl::Time deadline);
+                                              const std::string& text, SteadyDeadline deadline);
+  static void SendWholeRequest(int fd, SteadyDeadline deadline);
   // UNAVAILABLE: another process listens than TalkOnlyTo has named.
-  absl::Status CheckListener(const std::string& doing, int fd, absl::Time deadline) const;
+  absl::Status CheckListener(const std::string& doing, int fd, SteadyDeadline deadline) const;
   absl::StatusOr<std::string> CallTgtd(const std::string& doing, Request request,
                                        const std::string& text = "",
                                        absl::Duration most = absl::InfiniteDuration()) const;

@@ -21,6 +21,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 #include "devices/array/tgt/tgtd_lock.h"
 
 namespace lunkeeper {
@@ -117,10 +118,11 @@ struct TgtServers::Server {
             }) {}
 
   // The portals first: a node that comes back is refused a connection, and tries the next portal.
-  absl::Status CloseVolumes(absl::Time deadline) {
+  absl::Status CloseVolumes(absl::Duration within) {
+    const SteadyDeadline deadline(within);
     ASSIGN_OR_RETURN(const std::vector<std::string> portals, client.ListPortals());
     for (const std::string& portal : portals) RETURN_IF_ERROR(client.ClosePortal(portal));
-    return targets.CloseTargets(deadline);
+    return targets.CloseTargets(deadline.left());
   }
 
   TgtClient client;
@@ -177,12 +179,12 @@ void TgtServers::StopWatching() {
   for (const auto& server : servers_) server->daemon.StopWatching();
 }
 
-absl::Status TgtServers::CloseVolumes(absl::Time deadline) {
+absl::Status TgtServers::CloseVolumes(absl::Duration within) {
   std::vector<absl::Status> closed(servers_.size());
   std::vector<std::jthread> threads;
   for (size_t i = 0; i < servers_.size(); ++i)
     threads.emplace_back(
-        [&closed, i, deadline, server = servers_[i].get()] { closed[i] = server->CloseVolumes(deadline); });
+        [&closed, i, within, server = servers_[i].get()] { closed[i] = server->CloseVolumes(within); });
   threads.clear();
   return FirstError(closed);
 }

@@ -62,7 +62,7 @@ class TgtServers {
   // After that, for tgtds that are about to end: closes all portals, ends the sessions of all volumes, and
   // closes their images after the last command. All at the same time. DEADLINE_EXCEEDED, or another error:
   // not all are closed.
-  absl::Status CloseVolumes(absl::Time deadline);
+  absl::Status CloseVolumes(absl::Duration within);
   // UNAVAILABLE: one that has such a grant was not serving by the deadline.
   absl::Status WaitReady(const std::vector<GrantRow>& grants, absl::Time deadline);
   // The tgtds that new grants go to: of the ones asked for, all that serve and answer. While there is none it

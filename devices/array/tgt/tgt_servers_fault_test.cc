@@ -55,7 +55,7 @@ TEST_CASE_METHOD(Several, "a start in which the first tgtd could not serve can b
   const auto view = Cluster();
   REQUIRE(view->volumes().CreateVolume(Spec("v", 16)).ok());
   Close();
-  REQUIRE(StopPoolTgtd({options.pool_dir, true}, InAMinute()) == absl::OkStatus());
+  REQUIRE(StopPoolTgtd({options.pool_dir, true}, absl::Minutes(1)) == absl::OkStatus());
   std::ofstream(options.seen_sequence_path) << "1000";  // so this catalogue counts as restored
   auto taken = std::make_unique<TakenPort>(PortOf(0));
   REQUIRE(Open() == absl::OkStatus());
@@ -73,7 +73,7 @@ TEST_CASE_METHOD(Several,
   const int number = TgtdOf(used[0].connection);
   REQUIRE(number > 0);
   Close();
-  REQUIRE(StopPoolTgtd({options.pool_dir, true}, InAMinute()) == absl::OkStatus());
+  REQUIRE(StopPoolTgtd({options.pool_dir, true}, absl::Minutes(1)) == absl::OkStatus());
   auto taken = std::make_unique<TakenPort>(PortOf(number));
   REQUIRE(Open() == absl::OkStatus());
   CHECK_THAT(std::string(array->CheckTgtd().message()), Catch::Contains(used[0].connection.portal));

@@ -137,7 +137,7 @@ TEST_CASE_METHOD(Several,
   }
   SECTION("and after the host's next start they are not there") {
     Close();
-    REQUIRE(StopPoolTgtd({options.pool_dir, true}, InAMinute()) == absl::OkStatus());
+    REQUIRE(StopPoolTgtd({options.pool_dir, true}, absl::Minutes(1)) == absl::OkStatus());
     REQUIRE(Open() == absl::OkStatus());
     CHECK(Tgtd(0) != 0);
     CHECK(Tgtd(1) == 0);
@@ -148,7 +148,7 @@ TEST_CASE_METHOD(Several,
 TEST_CASE_METHOD(Several, "what was granted in more tgtds is served after the host's next start") {
   std::vector<Used> used = UseSome(3);
   Close();
-  REQUIRE(StopPoolTgtd({options.pool_dir, true}, InAMinute()) == absl::OkStatus());
+  REQUIRE(StopPoolTgtd({options.pool_dir, true}, absl::Minutes(1)) == absl::OkStatus());
   options.tgtds = 1;
   REQUIRE(Open() == absl::OkStatus());
   for (const Used& each : used) CHECK((*PlainInitiator::Login(each.connection))->Read(1) == 'x');
@@ -175,10 +175,10 @@ TEST_CASE_METHOD(Several, "a stop of a pool's tgtds asks all of them, and ends a
   const Used used = Use("v");
   REQUIRE(TgtdOf(used.connection) == 1);  // the others have nothing to lose
   Close();
-  const absl::Status refused = StopPoolTgtd({options.pool_dir, false}, InAMinute());
+  const absl::Status refused = StopPoolTgtd({options.pool_dir, false}, absl::Minutes(1));
   CHECK(absl::IsFailedPrecondition(refused));
   for (int number = 0; number < kTgtds; ++number) CHECK(Tgtd(number) != 0);
-  REQUIRE(StopPoolTgtd({options.pool_dir, true}, InAMinute()) == absl::OkStatus());
+  REQUIRE(StopPoolTgtd({options.pool_dir, true}, absl::Minutes(1)) == absl::OkStatus());
   for (int number = 0; number < kTgtds; ++number) CHECK(Tgtd(number) == 0);
   REQUIRE(Open() == absl::OkStatus());
   CHECK((*PlainInitiator::Login(used.connection))->Read(1) == 'x');

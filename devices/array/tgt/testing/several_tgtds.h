@@ -17,8 +17,6 @@ namespace lunkeeper::testing {
 inline constexpr int kTgtds = 3;
 inline const NodeId kNode("db.0000000000000001"), kOther("web.0000000000000002");
 
-inline absl::Time InAMinute() { return absl::Now() + absl::Minutes(1); }
-
 // A volume that a node has, and its session with it.
 struct Used {
   VolumeId volume;
