@@ -133,19 +133,14 @@ absl::Status GrantTargets::RestoreAsked(Restorations asked) {
   for (std::jthread& worker : workers) worker = std::jthread(work);
   workers.clear();
   RETURN_IF_ERROR(trouble);
-  for (const auto& [name, restoration] : asked) RETURN_IF_ERROR(HoldSilent(restoration));
+  // Outside the gate, which a call may hold that waits for this very image. So the grant of one may be gone,
+  // and its target deleted, just before the target is made here; RetryHeld then deletes it again.
+  for (const auto& [name, restoration] : asked)
+    RETURN_IF_ERROR(HoldTarget(restoration, absl::UnavailableError("its image does not answer")));
   const absl::MutexLock lock(&held_mu_);
   LogInfo("array", "the targets are back",
           {{"targets", absl::StrCat(count)}, {"held", absl::StrCat(held_.size())}});
   return absl::OkStatus();
-}
-
-// Outside the gate, which a call may hold that waits for this very image. So its grant may be released, and
-// its target deleted, just before the target is made here.
-absl::Status GrantTargets::HoldSilent(const Restoration& restoration) {
-  RETURN_IF_ERROR(HoldTarget(restoration, absl::UnavailableError("its image does not answer")));
-  ASSIGN_OR_RETURN(const bool wanted, IsWanted(restoration.grant));
-  return wanted || restoration.is_open ? absl::OkStatus() : table_.DrainTarget(restoration.grant).status();
 }
 
 // An error is tgtd's.
@@ -172,24 +167,24 @@ absl::Status GrantTargets::HoldTarget(const Restoration& restoration, const absl
   LogError("array", absl::StrCat("put back volume ", grant.volume.value(), ": ", why.message(),
                                  "; trying again every second"));
   const absl::MutexLock lock(&held_mu_);
-  held_[grant.generation] = restoration.is_open;
+  held_.insert_or_assign(grant.generation, restoration);
   return absl::OkStatus();
 }
 
 void GrantTargets::RetryHeld() {
-  std::map<Generation, bool> held;
+  std::map<Generation, Restoration> held;
   {
     const absl::MutexLock lock(&held_mu_);
     held = held_;
   }
   Restorations asked;
-  for (const auto& [generation, is_open] : held) {
+  for (const auto& [generation, restoration] : held) {
     const auto grant = catalogue_.grants().FindGeneration(generation);
     if (!grant.ok()) continue;
-    if (grant->has_value() && !(*grant)->releasing) {
-      AskStore({**grant, is_open}, asked);
-    } else {
-      ForgetHeld(generation);
+    if (!grant->has_value()) {
+      DeleteHeld(restoration);
+    } else if (!(*grant)->releasing) {
+      AskStore({**grant, restoration.is_open}, asked);
     }
   }
   while (const auto answered = asked.empty() ? std::nullopt : questions_.TakeAnswer(kTickWaits)) {
@@ -215,6 +210,15 @@ void GrantTargets::TryOpenHeld(const Restoration& restoration, const Backing& ba
   } else if (!restoration.is_open) {
     table_.HoldTarget(grant).IgnoreError();  // again: a growth in between has set it ready
   }
+}
+
+// In the gate, in which a call may still be opening it that began before the release. Most are gone already:
+// a row is deleted after its target.
+void GrantTargets::DeleteHeld(const Restoration& restoration) {
+  const auto pass = gates_.Enter(restoration.grant.volume, absl::InfinitePast());
+  if (!pass.has_value()) return;
+  if (restoration.is_open || table_.DrainTarget(restoration.grant).value_or(false))
+    ForgetHeld(restoration.grant.generation);
 }
 
 void GrantTargets::ForgetHeld(Generation generation) {
@@ -258,7 +262,7 @@ absl::Status GrantTargets::GrowLun(const GrantRow& grant, const std::string& pat
   if (const absl::Status opened = images_.RegisterOpened(path); !opened.ok()) {
     table_.ForgetOpen(grant);
     const absl::MutexLock lock(&held_mu_);
-    held_[grant.generation] = false;
+    held_.insert_or_assign(grant.generation, Restoration{grant});
     return opened;
   }
   // Whether or not it grew: an offline target would be an outage.

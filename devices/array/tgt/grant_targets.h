@@ -54,7 +54,8 @@ class GrantTargets {
   void ReleaseLeftOvers() ABSL_LOCKS_EXCLUDED(releases_mu_);
   // How long ReleaseLeftOvers has been trying at the oldest of them; zero without one.
   absl::Duration OldestRelease() const ABSL_LOCKS_EXCLUDED(releases_mu_);
-  // One attempt at each target that could not be made after a restart of tgtd. Called about once a second.
+  // One attempt at each target that could not be made after a restart of tgtd; those of grants that are gone
+  // are deleted. Called about once a second.
   void RetryHeld() ABSL_LOCKS_EXCLUDED(held_mu_);
   // Ends every target's sessions, and closes its image after its last command (TargetTable::CloseTarget).
   // DEADLINE_EXCEEDED: not all are closed.
@@ -84,8 +85,8 @@ class GrantTargets {
   absl::Status HoldTarget(const Restoration& restoration, const absl::Status& why)
       ABSL_LOCKS_EXCLUDED(held_mu_);
   absl::StatusOr<bool> IsWanted(const GrantRow& grant);
-  absl::Status HoldSilent(const Restoration& restoration);
   void TryOpenHeld(const Restoration& restoration, const Backing& backing);
+  void DeleteHeld(const Restoration& restoration) ABSL_LOCKS_EXCLUDED(held_mu_);
   void ForgetHeld(Generation generation) ABSL_LOCKS_EXCLUDED(held_mu_);
   // True when it is gone.
   absl::StatusOr<bool> TryRelease(const GrantRow& grant);
@@ -105,8 +106,8 @@ class GrantTargets {
   mutable absl::Mutex releases_mu_;
   std::map<Generation, SteadyTime> releases_ ABSL_GUARDED_BY(releases_mu_);  // and when each was seen first
   absl::Mutex held_mu_;
-  std::map<Generation, bool> held_ ABSL_GUARDED_BY(held_mu_);  // and whether tgtd has it open (Restoration)
-  ImageQuestions<LunBacking> questions_;                       // last: its threads use the others
+  std::map<Generation, Restoration> held_ ABSL_GUARDED_BY(held_mu_);
+  ImageQuestions<LunBacking> questions_;  // last: its threads use the others
 };
 
 }  // namespace lunkeeper

@@ -22,6 +22,7 @@
 #include "devices/array/tgt/image_questions.h"
 #include "devices/array/tgt/pool_clones.h"
 #include "devices/array/tgt/testing/array_fixture.h"
+#include "devices/array/tgt/testing/held_at.h"
 #include "devices/array/tgt/tgt_daemon.h"
 #include "devices/array/tgt/tgtd_lock.h"
 
@@ -253,6 +254,34 @@ TEST_CASE_METHOD(WithOneSilent,
   REQUIRE(started == absl::OkStatus());
   store.LetAnswer();
   CHECK(Eventually([&] { return Writes(grants[1]); }));
+}
+
+TEST_CASE_METHOD(WithOneSilent,
+                 "a grant that is released while a call opens its silent image's target leaves no target") {
+  EndTgtd();
+  const HeldAt drained("array.target.deleted");
+  absl::Status started;
+  std::atomic<bool> is_started = false;
+  std::jthread serving([&] {
+    started = StartServing();
+    is_started = true;
+  });
+  CHECK(Eventually([&] { return client.ListTargets().ok() && HasTarget(grants[0]); }));
+  const GrantRow row = RowOf(grants[1]);
+  auto inside = gates.Enter(row.volume, absl::Now() + absl::Minutes(1));
+  REQUIRE(inside.has_value());
+  REQUIRE(catalogue->grants().SetReleasing(row.generation) == absl::OkStatus());
+  drained.Arm();
+  CHECK(Eventually([&] { return drained.IsReached() || is_started; }, absl::Minutes(1)));
+  const auto volume = catalogue->volumes().FindVolume(row.cluster, row.volume);
+  CHECK(table.OpenTarget(row, volume->volume, {.path = store.VolumePath(row.volume)}) == absl::OkStatus());
+  drained.LetGo();
+  serving.join();
+  REQUIRE(started == absl::OkStatus());
+  REQUIRE(catalogue->grants().DeleteGrants({row.generation}) == absl::OkStatus());
+  inside.reset();
+  CHECK(Eventually([&] { return !HasTarget(grants[1]); }));
+  daemon.reset();
 }
 
 TEST_CASE_METHOD(WithOneSilent,
