@@ -53,6 +53,7 @@ struct LunBacking {
   std::string options = {};                   // its bsopts, for this type
   std::function<absl::Status()> opened = {};  // asked once tgtd has it open, before anybody may log in
   bool discards_right = true;                 // tgtd answers them as it must
+  bool may_be_silent_alone = false;           // while other images answer
 };
 
 class ImageStore {

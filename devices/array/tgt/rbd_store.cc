@@ -80,7 +80,8 @@ absl::StatusOr<LunBacking> RbdStore::BackingOf(const std::string& path) const {
                     .type = "rbd",
                     .options = absl::StrCat("conf=", options.conf, ";id=", options.user),
                     .opened = [this, path] { return RegisterOpened(path); },
-                    .discards_right = false};  // tgtd's rbd store answers them with an error
+                    .discards_right = false,  // tgtd's rbd store answers them with an error
+                    .may_be_silent_alone = true};
 }
 
 absl::Status RbdStore::CheckIsClosed(const std::string& path) const {

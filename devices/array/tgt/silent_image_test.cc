@@ -1,5 +1,6 @@
 // Images that do not answer, among others that do. The second part has a real tgtd, and needs root.
 
+#include <fcntl.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/unique_fd.h"
 #include "devices/array/tgt/grant_targets.h"
 #include "devices/array/tgt/image_questions.h"
 #include "devices/array/tgt/pool_clones.h"
@@ -95,7 +97,7 @@ class OneIsSilent final : public ImageStore {
   std::string VolumePath(const VolumeId& id) const override { return directory_ + "/volumes/" + id.value(); }
   absl::StatusOr<LunBacking> BackingOf(const std::string& path) const override {
     if (path == silent_) answers_.WaitForNotification();
-    if (path != damaged_) return LunBacking{.path = path};
+    if (path != damaged_) return LunBacking{.path = path, .may_be_silent_alone = true};
     before_();
     return kNot;
   }
@@ -174,7 +176,8 @@ struct WithOneSilent : ArrayFixture {
                          .portals = options.portals,
                          .output_path = options.tgtd_output_path,
                          .lock_path = TgtdLockPath(options.pool_dir, 0)},
-        client, [this](bool taken_over) { return targets->RestoreTargets({}, taken_over); },
+        client, &table.openings(),
+        [this](bool taken_over) { return targets->RestoreTargets({}, taken_over); },
         [this] { targets->RetryHeld(); });
     return daemon->StartServing();
   }
@@ -282,6 +285,44 @@ TEST_CASE_METHOD(WithOneSilent,
   inside.reset();
   CHECK(Eventually([&] { return !HasTarget(grants[1]); }));
   daemon.reset();
+}
+
+// An image that nobody can open while it lives, for less than a minute: who tries waits.
+class Unopenable {
+ public:
+  explicit Unopenable(const std::string& path) : fd_(::open(path.c_str(), O_RDWR | O_CLOEXEC)) {
+    ::signal(SIGIO, SIG_IGN);  // which says that somebody tries
+    REQUIRE(::fcntl(fd_.get(), F_SETLEASE, F_WRLCK) == 0);
+  }
+
+ private:
+  const UniqueFd fd_;
+};
+
+TEST_CASE_METHOD(WithOneSilent,
+                 "an image that falls silent just before tgtd opens it keeps no other volume away for long") {
+  EndTgtd();
+  store.LetAnswer();
+  auto unopenable = std::make_unique<Unopenable>(store.VolumePath(grants[1].volume));
+  Serve();
+  for (const Grant& grant : grants)
+    if (grant.volume != grants[1].volume) CHECK(Eventually([&] { return Writes(grant); }, absl::Minutes(1)));
+  unopenable.reset();
+  CHECK(Eventually([&] { return Writes(grants[1]); }, absl::Minutes(1)));
+}
+
+TEST_CASE_METHOD(WithOneSilent, "a tgtd that hangs while it opens an image is started again without it") {
+  EndTgtd();
+  Serve();
+  const pid_t before = TgtdProcess(options.control_port);
+  const Unopenable unopenable(store.VolumePath(grants[1].volume));
+  store.LetAnswer();
+  const auto is_another = [&] {
+    const pid_t now = TgtdProcess(options.control_port);
+    return now != 0 && now != before;
+  };
+  CHECK(Eventually(is_another, absl::Minutes(1)));
+  CHECK(Eventually([&] { return Writes(grants[0]); }, absl::Minutes(1)));
 }
 
 TEST_CASE_METHOD(WithOneSilent,

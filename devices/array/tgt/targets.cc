@@ -102,12 +102,19 @@ Connection TargetTable::ConnectionWithPeersOf(const GrantRow& grant) const {
   return connection;
 }
 
-absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume,
-                                  const LunBacking& backing) const {
+absl::Status TargetTable::OpenImage(const GrantRow& grant, const TgtLun& lun) {
+  if (!lun.backing.may_be_silent_alone) return OkIfThere(tgt_->NewLun(NumberOf(grant), lun));
+  RETURN_IF_ERROR(openings_.BeginOpening(grant.generation));
+  const absl::Status opened = OkIfThere(tgt_->NewLun(NumberOf(grant), lun));
+  openings_.EndOpening(grant.generation, opened);
+  return opened;
+}
+
+absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume, const LunBacking& backing) {
   const int32_t target = NumberOf(grant);
   const bool sync = volume.spec.durability == Durability::kSync;
   const bool discards = backing.discards_right && volume.spec.provisioning == Provisioning::kThin;
-  RETURN_IF_ERROR(OkIfThere(tgt_->NewLun(target, {.backing = backing, .sync = sync})));
+  RETURN_IF_ERROR(OpenImage(grant, {.backing = backing, .sync = sync}));
   FAIL_POINT("array.target.lun_made");
   // A node that reconnects and finds another product id knows that the page cache which held its
   // acknowledged writes is gone.

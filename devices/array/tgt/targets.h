@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "devices/array/tgt/catalogue.h"
+#include "devices/array/tgt/image_openings.h"
 #include "devices/array/tgt/image_store.h"
 #include "devices/array/tgt/tgt_client.h"
 
@@ -74,6 +75,8 @@ class TargetTable {
   // that nobody may log in to, and which is not in the answer: a tgtd without any target closes connections
   // without a word, and an initiator whose own target is gone would go on trying.
   absl::StatusOr<std::vector<TgtTarget>> ReadFromTgtd() ABSL_LOCKS_EXCLUDED(mu_);
+  // Those of this table.
+  ImageOpenings& openings() { return openings_; }
 
  private:
   static ChapCredentials TargetAccountOf(const GrantRow& grant);
@@ -81,10 +84,12 @@ class TargetTable {
       ABSL_LOCKS_EXCLUDED(accounts_mu_);
   absl::StatusOr<bool> CutConnections(int32_t target) const;
   absl::Status AllowDigests(int32_t target, Digests digests) const;
-  absl::Status MakeLun(const GrantRow& grant, const Volume& volume, const LunBacking& backing) const;
+  absl::Status OpenImage(const GrantRow& grant, const TgtLun& lun);
+  absl::Status MakeLun(const GrantRow& grant, const Volume& volume, const LunBacking& backing);
 
   const TgtClient* const tgt_;
   const TargetTableOptions options_;
+  ImageOpenings openings_;
   absl::Mutex mu_;
   absl::flat_hash_set<int32_t> open_ ABSL_GUARDED_BY(mu_);
   // Also held while tgtd makes and deletes them, so that no account is deleted that was made anew.

@@ -18,7 +18,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -36,8 +35,7 @@
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-
-extern char** environ;
+#include "devices/array/tgt/spawn_tgtd.h"
 
 namespace lunkeeper {
 namespace {
@@ -56,73 +54,19 @@ int WaitForEither(int first, int second, absl::Duration timeout) {
   return fds[0].revents != 0 ? 0 : 1;
 }
 
-// tgtd allocates one buffer per command. glibc returns large buffers to the kernel as soon as they are freed,
-// and mapping and zeroing the pages again costs a third of a large transfer. These settings keep up to 32
-// MiB.
-std::vector<char*> Environment() {
-  static char keep_buffers[] =
-      "GLIBC_TUNABLES=glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=33554432";
-  std::vector<char*> environment = {keep_buffers};
-  for (char** variable = environ; *variable != nullptr; ++variable) environment.push_back(*variable);
-  environment.push_back(nullptr);
-  return environment;
-}
-
-// Half of the processors: tgtd's main thread and the network need the others. More threads than processors
-// only add context switches while the data are in memory.
-int IoThreads(int wanted) {
-  if (wanted > 0) return wanted;
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency() / 2), 1, 4);
-}
-
 bool IsAmong(const std::vector<std::string>& portals, const std::string& portal) {
   return std::find(portals.begin(), portals.end(), portal) != portals.end();
 }
 
-constexpr int kLockInTgtd = 3;
-
-absl::StatusOr<pid_t> SpawnTgtd(const TgtDaemonOptions& options, const std::string& output,
-                                const UniqueFd& lock) {
-  // Without a portal named here tgtd would listen on port 3260 of every address. This one is on loopback with
-  // an ephemeral port, and CloseOtherPortals removes it before the first target exists.
-  std::vector<std::string> words = {options.binary, "-f",
-                                    "-C",           absl::StrCat(options.control_port),
-                                    "-t",           absl::StrCat(IoThreads(options.io_threads)),
-                                    "--iscsi",      "portal=127.0.0.1:0"};
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, output.c_str(), O_RDWR | O_NONBLOCK, 0);
-  posix_spawn_file_actions_adddup2(&actions, 1, 2);
-  // Not closed on exec in tgtd, and also not when it has this number here already.
-  posix_spawn_file_actions_adddup2(&actions, lock.get(), kLockInTgtd);
-  posix_spawn_file_actions_addclosefrom_np(&actions, kLockInTgtd + 1);
-  // Signals that this program blocks would stay blocked in tgtd, which then could not be ended by SIGTERM.
-  sigset_t none;
-  sigemptyset(&none);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
-  pid_t pid = 0;
-  const int error = ::posix_spawn(&pid, options.binary.c_str(), &actions, &attributes, arguments.data(),
-                                  Environment().data());
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
-  if (error == 0) return pid;
-  return absl::UnavailableError(absl::StrCat("start ", options.binary, ": ", std::strerror(error)));
-}
-
 }  // namespace
 
-TgtDaemon::TgtDaemon(TgtDaemonOptions options, TgtClient& client, PutBack put_back, Tick tick)
+TgtDaemon::TgtDaemon(TgtDaemonOptions options, TgtClient& client, ImageOpenings* openings, PutBack put_back,
+                     Tick tick)
     : options_(std::move(options)),
       put_back_(std::move(put_back)),
       tick_(std::move(tick)),
       client_(client),
+      openings_(openings),
       lock_(options_.lock_path),
       output_(options_.output_path, [](const std::string& line) { LogInfo("tgtd", line); }),
       stop_(::eventfd(0, EFD_CLOEXEC)) {}
@@ -260,6 +204,10 @@ absl::Status TgtDaemon::BringUp() {
     KillTgtd();
     return BringUp();
   }
+  if (HangsOnImage(status)) {
+    KillTgtd();
+    return BringUp();  // with one image less, at least
+  }
   RETURN_IF_ERROR(status);
   RETURN_IF_ERROR(OpenPortals());
   FAIL_POINT("array.tgtd.portal_open");
@@ -267,6 +215,14 @@ absl::Status TgtDaemon::BringUp() {
   LogInfo("array", "tgtd serves",
           {{"portals", absl::StrJoin(options_.portals, ",")}, {"process", absl::StrCat(process_.pid)}});
   return absl::OkStatus();
+}
+
+// Whether to end tgtd for it.
+bool TgtDaemon::HangsOnImage(const absl::Status& trouble) {
+  if (!absl::IsUnavailable(trouble) || openings_ == nullptr || !openings_->BlameImages()) return false;
+  LogError("array", "tgtd does not answer while it opens an image, and is started again without it",
+           {{"process", absl::StrCat(process_.pid)}, {"trouble", std::string(trouble.message())}});
+  return true;
 }
 
 absl::Status TgtDaemon::PutTargetsBack() {
@@ -377,6 +333,7 @@ void TgtDaemon::LookWhetherItAnswers() {
   look.TalkOnlyTo(process_.pid);
   const auto open = look.ListPortals();
   if (open.ok()) answered_ = now();
+  if (open.ok() && openings_ != nullptr) openings_->NoteAnswer();
   if (open.ok() && absl::FromChrono(now() - opened_) >= kOpenAgainAfter) OpenMissingPortals(*open);
   const bool hangs = absl::FromChrono(now() - answered_) >= kHangsAfter;
   {
@@ -384,6 +341,9 @@ void TgtDaemon::LookWhetherItAnswers() {
     if (std::exchange(hangs_, hangs) == hangs) return;
   }
   if (hangs) LogError("array", std::string(CheckAnswering().message()));
+  // The watching thread then finds that it has died.
+  if (hangs && HangsOnImage(open.status()))
+    ::syscall(SYS_pidfd_send_signal, process_.handle.get(), SIGKILL, nullptr, 0);
   if (!hangs) LogInfo("array", "tgtd answers again", {{"process", absl::StrCat(process_.pid)}});
 }
 

@@ -8,7 +8,8 @@
 // watches, and another one ticks, which may wait for a disk; the destructor joins both and leaves tgtd alone.
 //
 // A tgtd that hangs is reported, and not killed: it may be waiting for a disk, and then the next one would
-// too, and initiators that could have waited would have to log in anew.
+// too, and initiators that could have waited would have to log in anew. But one that hangs while it opens an
+// image that may be silent alone is killed, and the next one goes on without that image (image_openings.h).
 
 #include <sys/types.h>
 
@@ -29,6 +30,7 @@
 #include "absl/time/time.h"
 #include "base/periodic.h"
 #include "base/unique_fd.h"
+#include "devices/array/tgt/image_openings.h"
 #include "devices/array/tgt/tgt_client.h"
 #include "devices/array/tgt/tgtd_lock.h"
 #include "devices/array/tgt/tgtd_output.h"
@@ -59,8 +61,10 @@ class TgtDaemon {
   // Called about once a second while tgtd is well; never beside PutBack.
   using Tick = std::function<void()>;
 
-  // `client`, which outlives it, is for the tgtd that is found or started, and for no other's answers.
-  TgtDaemon(TgtDaemonOptions options, TgtClient& client, PutBack put_back, Tick tick);
+  // `client`, which outlives it, is for the tgtd that is found or started, and for no other's answers; so is
+  // `openings`, which may be null.
+  TgtDaemon(TgtDaemonOptions options, TgtClient& client, ImageOpenings* openings, PutBack put_back,
+            Tick tick);
   ~TgtDaemon() { StopWatching(); }
   TgtDaemon(const TgtDaemon&) = delete;
   TgtDaemon& operator=(const TgtDaemon&) = delete;
@@ -99,6 +103,7 @@ class TgtDaemon {
   absl::Status PutTargetsBack() ABSL_LOCKS_EXCLUDED(targets_mu_);
   absl::Status CloseOtherPortals();
   absl::Status OpenPortals();
+  bool HangsOnImage(const absl::Status& trouble);
   void KillTgtd();
   void BeginWatching();
   void WatchTgtd();
@@ -114,6 +119,7 @@ class TgtDaemon {
   const PutBack put_back_;
   const Tick tick_;
   TgtClient& client_;
+  ImageOpenings* const openings_;
   const TgtdLock lock_;
   TgtdOutput output_;  // used as process_ is
   UniqueFd stop_;      // an eventfd

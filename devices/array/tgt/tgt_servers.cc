@@ -106,7 +106,7 @@ struct TgtServers::Server {
                         .cache_id = options.cache_id}),
         targets(catalogue, images, table, gates, options.drain_timeout, number),
         daemon(
-            daemon_options, client,
+            daemon_options, client, &table.openings(),
             [this, list = number == 0 ? options.list_heartbeat_luns : nullptr](bool taken_over) {
               return targets.RestoreTargets(list ? list() : std::vector<Generation>(), taken_over);
             },
