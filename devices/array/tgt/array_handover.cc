@@ -53,6 +53,13 @@ void ReportStep(const HandoverWatch& watch, const HandoverProgress& progress) {
 
 }  // namespace
 
+// What was killed answers nobody, whatever it waits for.
+absl::Status EndUnserved(TgtServers* servers, const std::string& pool_dir) {
+  if (servers != nullptr) servers->StopWatching();
+  const absl::Status stopped = KillTgtds(pool_dir, kTgtdEnds);
+  return absl::IsDeadlineExceeded(stopped) ? absl::OkStatus() : stopped;
+}
+
 absl::Status HandOverArray(const HandoverParts& parts, const HandoverWatch& watch) {
   ASSIGN_OR_RETURN(const std::string host, FindSuccessor(parts));
   if (!watch({.step = Step::kBegun, .host = host}))

@@ -49,6 +49,11 @@ struct HandoverParts {
   std::function<void()> stop_serving;  // calls are refused when it returns
 };
 
+// Ends the tgtds of an array that is given away because this gateway cannot serve it. Of several, others than
+// the one that failed may have their portals open; once another gateway has the array, they would answer
+// nodes with errors. `servers`: if there are any yet. An error: some may go on.
+absl::Status EndUnserved(TgtServers* servers, const std::string& pool_dir);
+
 // FAILED_PRECONDITION: no gateway stands by. UNAVAILABLE: this one may have lost the array. CANCELLED: as the
 // watch wants it. Nothing has changed then. OK: this process has the array no more.
 absl::Status HandOverArray(const HandoverParts& parts, const HandoverWatch& watch);

@@ -102,12 +102,6 @@ GatewayRecord NextRecord(const std::optional<GatewayRecord>& before, const Gatew
   return next;
 }
 
-// What the holder writes when it gives the array away; the counter apart.
-void MarkReleased(GatewayRecord& record) {
-  record.holder = FormatReleased(record.holder);
-  record.ready = false;
-}
-
 // Whose turn it is, by one look after the other at the record of another gateway.
 class TakeoverWatch {
  public:

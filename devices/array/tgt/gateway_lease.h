@@ -18,7 +18,7 @@
 //
 // An array is also given away, to one that stands by (array_handover.h): the record then says so, and is
 // renewed no more. Another gateway takes it at once, and shuts out the same clients as those of a dead one.
-// The one that gave it away takes it like a stranger: once the record has stood still.
+// The giver takes it like a stranger: once the record has stood still.
 //
 // The same folder of the same host since the same boot goes on without a wait: its lock proves that no other
 // agent has it. Its tgtds go on too, if nobody has had the array in between.
@@ -61,8 +61,7 @@ struct GatewayLeaseOptions {
   // Asked some times in `takeover_after` while renewals fail, on a thread of its own: which other gateways
   // are seen to serve, other than by Ceph. That one begins to is on_lost. It answers in about a second.
   std::function<std::set<std::string>()> list_serving = nullptr;
-  // Called by NoteServed.
-  std::function<void()> on_served = nullptr;
+  std::function<void()> on_served = nullptr;  // called by NoteServed
 };
 
 class GatewayLease {
@@ -87,11 +86,9 @@ class GatewayLease {
   // The others count as gone from now on. `catalogue`: another client of this gateway.
   absl::Status BeginServing(const ClientAddress& catalogue);
 
-  // From now on the destructor gives the array away, unless NoteServed is called before: else a supervisor,
-  // which starts it again and again, would keep the record renewed. Not for one whose tgtds serve nodes.
+  // The destructor gives the array away from now on, unless NoteServed is called before.
   void ReleaseUnlessServed() { unserved_ = true; }
-  // At once what the destructor would do, after `stop`, whose error means: not at all. For an owner that has
-  // tgtds, and whose own destructor may wait for Ceph.
+  // At once what the destructor would do, after `stop`, whose error means: not at all.
   void ReleaseIfUnserved(const std::function<absl::Status()>& stop) ABSL_LOCKS_EXCLUDED(mu_);
   void NoteServed();
 

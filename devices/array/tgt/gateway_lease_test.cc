@@ -9,8 +9,19 @@
 #include "absl/time/clock.h"
 #include "devices/array/tgt/gateway_lease.h"
 #include "devices/array/tgt/testing/lease_gateway.h"
+#include "devices/array/tgt/testing/replaced_call.h"
 
 namespace lunkeeper::testing {
+namespace {
+
+decltype(CephLibrary::rados_read) read_for_real;
+int ReadSlowly(CephLibrary::Handle context, const char* object, char* contents, size_t most,
+               uint64_t offset) {
+  absl::SleepFor(absl::Milliseconds(200));
+  return read_for_real(context, object, contents, most, offset);
+}
+
+}  // namespace
 
 TEST_CASE_METHOD(Leases, "gateway lease: one that lives is left alone and named, a dead one is shut out") {
   Gateway a(array, "host-a"), b(array, "host-b");
@@ -72,6 +83,19 @@ TEST_CASE_METHOD(Leases, "gateway lease: what one that stands by saw before it w
   REQUIRE(taken == absl::OkStatus());
   REQUIRE(thawed.has_value());
   CHECK(absl::Now() - *thawed >= kTakeover);  // by then one that lives has counted
+}
+
+// The cluster may be slow for the other gateway too.
+TEST_CASE_METHOD(Leases, "gateway lease: looks that take long prove no silence") {
+  Gateway a(array, "host-a"), b(array, "host-b", absl::Milliseconds(500));
+  a.TakeAndServe();
+  a.Die();
+  read_for_real = Library().rados_read;
+  {
+    const ReplacedCall read(Library().rados_read, ReadSlowly);
+    CHECK(absl::IsUnavailable(b.Take()));
+  }
+  CHECK(b.Record().holder == "host-a.boot");
 }
 
 TEST_CASE_METHOD(Leases, "gateway lease: of several that start at once one takes the array") {

@@ -1,3 +1,5 @@
+// The record as text and back, and its change from exactly what was read. What cannot be read as a record of
+// this array is an error, and not an empty one: a gateway that took it for empty would shut nobody out.
 #include "devices/array/tgt/gateway_record.h"
 
 #include <algorithm>
@@ -93,6 +95,11 @@ std::string FormatReleased(const std::string& holder) { return kReleased + holde
 std::string ParseReleased(const GatewayRecord& record) {
   absl::string_view holder = record.holder;
   return absl::ConsumePrefix(&holder, kReleased) ? std::string(holder) : "";
+}
+
+void MarkReleased(GatewayRecord& record) {
+  record.holder = FormatReleased(record.holder);
+  record.ready = false;
 }
 
 std::string GatewayRecordName(const std::string& array) {

@@ -49,6 +49,8 @@ struct GatewayRecord {
 // How the record names a holder that has given the array away; and that one, or an empty text: it has not.
 std::string FormatReleased(const std::string& holder);
 std::string ParseReleased(const GatewayRecord& record);
+// What the holder changes to give it away, but for the counter.
+void MarkReleased(GatewayRecord& record);
 
 // The object's name.
 std::string GatewayRecordName(const std::string& array);

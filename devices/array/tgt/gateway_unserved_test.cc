@@ -12,8 +12,8 @@
 #include "base/host_port.h"
 #include "base/open_portal.h"
 #include "devices/array/tgt/gateway_record.h"
-#include "devices/array/tgt/testing/on_ceph.h"
 #include "devices/array/tgt/testing/replaced_call.h"
+#include "devices/array/tgt/testing/second_gateway.h"
 #include "devices/array/tgt/testing/taken_port.h"
 #include "devices/array/tgt/tgt_servers.h"
 
@@ -33,30 +33,6 @@ int OpenUnlessSilent(CephLibrary::Handle context, const char* name, CephLibrary:
   while (images_are_silent) absl::SleepFor(absl::Milliseconds(10));
   return open_for_real(context, name, image, snapshot);
 }
-
-// An array with a volume that is granted, and whose gateway has ended; another one, with so many tgtds.
-struct WithASecond : OnCeph {
-  explicit WithASecond(int tgtds = 1) : second("", tgtds) {
-    options.ceph.takeover_after = absl::Seconds(4);
-    connection = cluster->grants()
-                     .AcquireGrant({.volume = Make("v"), .node = kA}, absl::ZeroDuration())
-                     .value()
-                     .connection;
-    cluster.reset();
-    array.reset();
-    second.options.name = options.name;
-    second.options.ceph = options.ceph;
-    connection.portal = second.options.portals.front();
-    pool = CephPool::Connect(options.ceph).value();
-  }
-  bool IsGivenAway() const {
-    return !ParseReleased(ReadGatewayRecord(*pool, options.name).value().value()).empty();
-  }
-
-  Connection connection;
-  ArrayFixture second;
-  std::unique_ptr<CephPool> pool;
-};
 
 struct WithTwoThere : WithASecond {
   WithTwoThere() : WithASecond(2) {}

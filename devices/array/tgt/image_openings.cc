@@ -35,11 +35,14 @@ void ImageOpenings::EndOpening(Generation grant, const absl::Status& told) {
   blamed_.erase(grant);
 }
 
+// What somebody waits for may be the next that tgtd comes to, so it is not over yet.
 void ImageOpenings::NoteAnswer() {
   const absl::MutexLock lock(&mu_);
   std::erase_if(open_, [](const auto& opening) { return !opening.second; });
 }
 
+// tgtd does one request after the other, in an order that is not known here. So the image that it hangs on is
+// one of them, and the others, which have waited behind it, are opened again at the next attempt.
 bool ImageOpenings::BlameImages() {
   const absl::MutexLock lock(&mu_);
   for (const auto& [grant, waits] : open_) {

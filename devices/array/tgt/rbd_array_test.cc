@@ -14,6 +14,7 @@
 #include "devices/array/testing/modify_contract.h"
 #include "devices/array/tgt/gateway_record.h"
 #include "devices/array/tgt/image_lock.h"
+#include "devices/array/tgt/testing/damage.h"
 #include "devices/array/tgt/testing/on_ceph.h"
 
 namespace lunkeeper::testing {
@@ -320,26 +321,6 @@ TEST_CASE_METHOD(OnCeph, "on Ceph: an image whose own settings turn a cache on i
   Rbd(absl::StrCat("config image rm ", ImageOf(volume), " rbd_cache"));
   Write(volume, 0, 'a');
 }
-
-// It cannot be opened, since what its header says of its size is no number.
-class Damage {
- public:
-  Damage(const OnCeph& on, const VolumeId& volume) : kept_(on.directory / "size") {
-    const std::string info = on.Rbd("info " + on.ImageOf(volume));
-    const size_t begin = info.find("rbd_data.");
-    REQUIRE(begin != info.npos);
-    const std::string id = info.substr(begin + 9, info.find('\n', begin) - begin - 9);
-    rados_ = absl::StrCat("rados --conf ", Conf(), " -p lk ");
-    size_ = absl::StrCat("omapval rbd_header.", id, " size ");
-    Run(absl::StrCat(rados_, "get", size_, kept_, " > /dev/null"));
-    Run(absl::StrCat(rados_, "set", size_, "x"));
-  }
-  void Repair() const { Run(absl::StrCat(rados_, "set", size_, "--input-file ", kept_)); }
-
- private:
-  const std::string kept_;
-  std::string rados_, size_;
-};
 
 TEST_CASE_METHOD(OnCeph, "on Ceph: a damaged image keeps no other volume away, and nothing of it is lost") {
   const VolumeId good = Make("good"), bad = Make("bad");

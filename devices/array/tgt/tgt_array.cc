@@ -35,7 +35,6 @@
 #include "devices/array/tgt/gateway_lease.h"
 #include "devices/array/tgt/opened_store.h"
 #include "devices/array/tgt/rbd_array_store.h"
-#include "devices/array/tgt/stop_tgtd.h"
 #include "devices/array/tgt/tgt_blocks.h"
 #include "devices/array/tgt/tgt_fences.h"
 #include "devices/array/tgt/tgt_grants.h"
@@ -46,8 +45,6 @@
 
 namespace lunkeeper {
 namespace {
-
-constexpr absl::Duration kKilledEnds = absl::Seconds(5);
 
 // The name is part of ids, of file names, of target names (iqn), and of tgtd's comma-separated parameters.
 absl::Status CheckName(const std::string& name) {
@@ -91,7 +88,10 @@ class TgtArrayImpl final : public TgtArray {
   // Opens what there is, and serves unless the pool was restored from an older copy.
   absl::Status OpenPool();
   // After an error of that. Here, since the destructor waits for images that do not answer.
-  void LeaveToOthers() const;
+  void LeaveToOthers() const {
+    if (store_.lease != nullptr)
+      store_.lease->ReleaseIfUnserved([this] { return EndUnserved(servers_.get(), options_.pool_dir); });
+  }
 
   std::unique_ptr<Array> ForCluster(const ClusterId& cluster) override {
     return std::make_unique<ClusterView>(*parts_, cluster);
@@ -162,18 +162,6 @@ TgtArrayImpl::~TgtArrayImpl() {
   if (heartbeat_luns_) heartbeat_luns_->StopLooking();
   servers_.reset();
   copies_.reset();
-}
-
-// Of several tgtds, others than the one that failed may have their portals open. Once another gateway has the
-// array, they would answer nodes with errors.
-void TgtArrayImpl::LeaveToOthers() const {
-  if (store_.lease == nullptr) return;
-  store_.lease->ReleaseIfUnserved([this] {
-    if (servers_) servers_->StopWatching();
-    const absl::Status stopped = KillTgtds(options_.pool_dir, kKilledEnds);
-    // What was killed answers nobody, whatever it waits for.
-    return absl::IsDeadlineExceeded(stopped) ? absl::OkStatus() : stopped;
-  });
 }
 
 absl::Status TgtArrayImpl::OpenPool() {

@@ -1,3 +1,5 @@
+// Whether nodes have their volumes here shows in what the tgtds do, and not in the record: that says "ready"
+// from before the first tgtd of a start runs.
 #include "devices/array/tgt/unserved_starts.h"
 
 #include <sys/types.h>

@@ -1,0 +1,135 @@
+// Part of rbd_array_test: needs a Ceph. In which order a gateway takes an array, and one of many volumes.
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "devices/array/tgt/testing/damage.h"
+#include "devices/array/tgt/testing/replaced_call.h"
+#include "devices/array/tgt/testing/second_gateway.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+// What the second gateway does of the calls of Ceph's library, in the order of a takeover.
+std::atomic<int> blocked = 0, images_opened = 0, catalogues_opened = 0;
+std::atomic<bool> map_is_awaited = false, map_comes = false;
+decltype(CephLibrary::rados_mon_command) command_for_real;
+decltype(CephLibrary::rados_wait_for_latest_osdmap) wait_for_real;
+decltype(CephLibrary::rbd_open_read_only) open_image_for_real;
+decltype(CephLibrary::cephsqlite_setcct) connect_for_real;
+
+int CountBlocked(CephLibrary::Handle cluster, const char** command, size_t commands, const char* in,
+                 size_t in_size, char** out, size_t* out_size, char** text, size_t* text_size) {
+  const int done = command_for_real(cluster, command, commands, in, in_size, out, out_size, text, text_size);
+  blocked += absl::StrContains(command[0], "osd blocklist");
+  return done;
+}
+int WaitUntilItComes(CephLibrary::Handle cluster) {
+  map_is_awaited = true;
+  while (!map_comes) absl::SleepFor(absl::Milliseconds(10));
+  return wait_for_real(cluster);
+}
+int CountImages(CephLibrary::Handle context, const char* name, CephLibrary::Handle* image,
+                const char* snapshot) {
+  ++images_opened;
+  return open_image_for_real(context, name, image, snapshot);
+}
+int CountCatalogues(CephLibrary::Handle configuration, char** address) {
+  ++catalogues_opened;
+  return connect_for_real(configuration, address);
+}
+
+// While it lives, the cluster's map is late.
+struct WithLateMap : WithASecond {
+  WithLateMap() {
+    blocked = images_opened = catalogues_opened = 0;
+    map_is_awaited = map_comes = false;
+  }
+  ~WithLateMap() { map_comes = true; }
+
+  CephLibrary& ceph = Library();
+  const ReplacedCall<decltype(CephLibrary::rados_mon_command)> command{
+      ceph.rados_mon_command, (command_for_real = ceph.rados_mon_command, CountBlocked)};
+  const ReplacedCall<decltype(CephLibrary::rados_wait_for_latest_osdmap)> wait{
+      ceph.rados_wait_for_latest_osdmap,
+      (wait_for_real = ceph.rados_wait_for_latest_osdmap, WaitUntilItComes)};
+  const ReplacedCall<decltype(CephLibrary::rbd_open_read_only)> open{
+      ceph.rbd_open_read_only, (open_image_for_real = ceph.rbd_open_read_only, CountImages)};
+  const ReplacedCall<decltype(CephLibrary::cephsqlite_setcct)> connect{
+      ceph.cephsqlite_setcct, (connect_for_real = ceph.cephsqlite_setcct, CountCatalogues)};
+};
+
+}  // namespace
+
+// What was opened, or sent, with the map of before would not be kept apart from what the old gateway sends.
+TEST_CASE_METHOD(
+    WithLateMap,
+    "on Ceph: a gateway opens nothing before the old one is blocked and it has the map of that") {
+  const auto before = ReadGatewayRecord(*pool, options.name).value().value();
+  size_t clients = before.clients.size();
+  for (const auto& [image, of_image] : before.images) clients += of_image.size();
+  REQUIRE(clients > 2);  // the agent's, the catalogue's and the image's
+  absl::Status opened;
+  std::atomic<bool> ended = false;
+  std::jthread opening([&] {
+    opened = second.Open();
+    ended = true;
+  });
+  CHECK(Eventually([&] { return map_is_awaited || ended; }, absl::Minutes(1)));
+  CHECK(map_is_awaited);
+  CHECK_FALSE(ended);
+  CHECK(static_cast<size_t>(blocked) == clients);
+  CHECK(images_opened == 0);
+  CHECK(catalogues_opened == 0);
+  CHECK(TgtdProcess(second.options.control_port) == 0);
+  CHECK(ReadGatewayRecord(*pool, options.name).value()->unfenced.size() == clients);
+  map_comes = true;
+  opening.join();
+  REQUIRE(opened == absl::OkStatus());
+  CHECK(catalogues_opened == 1);
+  CHECK(images_opened > 0);
+  second.Close();
+}
+
+TEST_CASE_METHOD(OnCeph, "on Ceph: a gateway takes an array of many volumes, of which one is damaged") {
+  constexpr size_t kVolumes = 20;
+  options.ceph.takeover_after = absl::Seconds(4);
+  std::vector<Connection> connections;
+  std::vector<VolumeId> volumes;
+  for (size_t i = 0; i < kVolumes; ++i) {
+    volumes.push_back(Make(absl::StrCat("v", i), 4));
+    REQUIRE(Login(volumes.back())->Write(0, static_cast<char>('a' + i)));
+  }
+  for (const VolumeId& volume : volumes) {
+    const auto grants = cluster->grants().ListGrants({volume, {}});
+    REQUIRE(grants.status() == absl::OkStatus());
+    connections.push_back(grants->front().connection);
+  }
+  cluster.reset();
+  array.reset();
+  const size_t bad = kVolumes / 2;
+  const Damage damage(*this, volumes[bad]);
+  ArrayFixture second;
+  second.options.name = options.name;
+  second.options.ceph = options.ceph;
+  REQUIRE(second.Open() == absl::OkStatus());
+  for (size_t i = 0; i < kVolumes; ++i) {
+    connections[i].portal = second.options.portals.front();
+    const auto initiator = PlainInitiator::Login(connections[i]);
+    CHECK(initiator.ok() == (i != bad));
+    CHECK_FALSE(absl::IsPermissionDenied(initiator.status()));  // which is for good
+    if (initiator.ok()) CHECK((*initiator)->Read(0) == static_cast<char>('a' + i));
+  }
+  damage.Repair();
+  CHECK(Eventually([&] {
+    const auto initiator = PlainInitiator::Login(connections[bad]);
+    return initiator.ok() && (*initiator)->Read(0) == static_cast<char>('a' + bad);
+  }));
+}
+
+}  // namespace lunkeeper::testing
