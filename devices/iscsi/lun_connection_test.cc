@@ -81,6 +81,16 @@ TEST_CASE("a portal that refused is looked at again and again, and is the next o
   REQUIRE(rig.Connect() == 0);
   REQUIRE(rig.Peer() == gateway.portal());
   REQUIRE(rig.connection->next_look() == kNever);
+  for (const testing::SilentPort* port : {&dead, &third}) {
+    rig.connection->Close();
+    rig.connection->Close();  // leaves nothing a second time
+    REQUIRE(rig.Connect() == 0);
+    REQUIRE(rig.Peer() == port->portal());
+  }
+  gateway.Refuse();
+  rig.connection->Close();
+  rig.PassClosedPortal();
+  REQUIRE(rig.connection->next_look() <= rig.start);  // at once, whenever the last look was
 }
 
 TEST_CASE("a look that is not answered goes on") {
@@ -126,9 +136,9 @@ TEST_CASE("a portal that refused before the last login that worked is not looked
 }
 
 TEST_CASE("nothing is looked at while there is no connection, nor once the login is over") {
-  testing::SilentPort gateway, dead;
+  testing::SilentPort gateway, dead, third;
   dead.Freeze();
-  PortalsRig rig(gateway.portal(), {dead.portal()});
+  PortalsRig rig(gateway.portal(), {dead.portal(), third.portal()});
   rig.PassClosedPortal();
   SECTION("no connection") { rig.connection->Close(); }
   SECTION("logged in") { rig.session.LogIn(); }

@@ -27,6 +27,10 @@ TEST_CASE("a login that is sent to another portal of the volume goes there next"
   SendLoginsTo(named.portal() + (permanently ? "" : ",1"), rig.target, permanently ? 2 : 1);
   rig.Start();
   REQUIRE(named.Count("login") == 1);
+  // Once more, since it led to something.
+  named.Change([](auto& traits) { traits.login_class = 3; });
+  named.Inject({});
+  REQUIRE(rig.loop.RunUntil([&] { return named.Count("refused login") == 2; }, seconds(60)));
   REQUIRE(passed_over.connections() == 0);
 }
 
@@ -60,6 +64,19 @@ TEST_CASE("portals that send logins to each other keep nobody from a third one")
   SendLoginsTo(rig.target.portal(), second);
   rig.Start();
   REQUIRE(third.Count("login") == 1);
+}
+
+TEST_CASE("a refusal of before the last login that worked ends nothing") {
+  FakeTarget other;
+  LunRig rig([&](LunOptions& options) { options.connection.other_portals = {other.portal()}; });
+  const auto refuses = [](auto& traits) { traits.login_class = 2, traits.login_detail = 3; };
+  rig.target.Change(refuses);
+  rig.Start();
+  rig.target.Change([](auto& traits) { traits.login_class = 0; });
+  other.Change(refuses);
+  other.Inject({});
+  REQUIRE(rig.loop.RunUntil([&] { return rig.state.logins == 2; }, seconds(60)));
+  REQUIRE(rig.target.Count("login") == 1);
 }
 
 // It may have been somebody else's answer, or that of a gateway which takes the array a moment later.
