@@ -67,7 +67,7 @@ TEST_CASE("a tgtd that hangs is reported while the array's own files do not answ
                        .binary = "/usr/sbin/tgtd",
                        .output_path = directory / "output",
                        .lock_path = directory / "tgtd.lock"},
-      client, [](bool) { return absl::OkStatus(); }, tick);
+      client, /*openings=*/nullptr, [](bool) { return absl::OkStatus(); }, tick);
   REQUIRE(daemon->StartServing() == absl::OkStatus());
   const pid_t tgtd = client.FindProcess().value();
   ticks.WaitForNotification();
