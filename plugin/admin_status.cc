@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/tls.h"
 
@@ -42,13 +43,14 @@ void FillDeviceIo(const Backends& backends, admin::v1::StatusResponse* out) {
 // As the watch saw them last: nobody is asked anew, since a gateway that has just died would not answer.
 void FillGateways(const Backends& backends, admin::v1::StatusResponse* out) {
   if (backends.gateways == nullptr) return;
-  for (const ArrayGateway& gateway : backends.gateways->ListGateways()) {
+  for (const WatchedGateway& gateway : backends.gateways->ListGateways()) {
     auto* status = out->add_gateways();
     status->set_array(gateway.array);
     status->set_host(gateway.state.host);
     status->set_since_unix_seconds(absl::ToUnixSeconds(gateway.state.since));
     status->set_epoch(gateway.state.epoch);
-    status->set_description(DescribeGateway(gateway));
+    status->set_description(
+        absl::StrCat(DescribeGateway(gateway), gateway.answers ? "" : "; none of its agents answers now"));
     status->set_change(ToText(gateway.state.change));
   }
 }

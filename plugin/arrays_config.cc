@@ -262,7 +262,8 @@ class ArraysFileImpl final : public ArraysFile {
     std::vector<ArrayGateway> gateways;
     for (const auto& [name, array] : ListConnections()) {
       const auto state = array->AskGateway(kCheckTimeout);
-      if (state.ok() && *state) gateways.push_back({name, **state});
+      if (!state.ok() || *state)
+        gateways.push_back({name, state.value_or(std::nullopt).value_or(GatewayState())});
     }
     return gateways;
   }

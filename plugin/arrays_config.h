@@ -41,7 +41,8 @@ class ArraysFile : public Arrays {
   // OK when at least one of the arrays serves; else the reason of the last one. Takes a second for each array
   // that hangs.
   virtual absl::Status CheckServing() = 0;
-  // Of each array that has gateways and answers, which one serves it. Takes a second for each that hangs.
+  // Of each array that has gateways, which one serves it; of one that does not answer, epoch 0. Takes a
+  // second for each that hangs.
   virtual std::vector<ArrayGateway> AskGateways() = 0;
   // Whether the file as it is now is in force.
   virtual bool IsInForce() const = 0;

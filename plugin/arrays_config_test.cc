@@ -133,6 +133,10 @@ TEST_CASE("a changed file takes effect, a wrong one does not, and what stayed ke
   REQUIRE(arrays.AskGateways().size() == 1);
   CHECK(arrays.AskGateways().front().array == "one");
   CHECK(arrays.AskGateways().front().state.epoch == 3);
+  one.SetServing(absl::UnavailableError("it does not"));
+  REQUIRE(arrays.AskGateways().size() == 1);
+  CHECK(arrays.AskGateways().front().state.epoch == 0);
+  one.SetServing(absl::OkStatus());
 
   Replace(path, File({Entry("one", one.address(), tls), Entry("two", two.address(), tls)}));
   REQUIRE(Eventually([&] { return arrays.ListArrays().size() == 2; }));

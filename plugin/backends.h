@@ -61,8 +61,8 @@ struct Backends {
   // Also refuses while the cluster that has the volumes shows that it runs.
   std::function<absl::StatusOr<Reassigned>(const Reassignment& asked)> reassign;
 
-  // Which gateway serves each array that has some and answers; empty: none of them is known here. Takes a
-  // second for each array that hangs.
+  // Which gateway serves each array that has some; an array that does not answer is there with epoch 0.
+  // Empty: none of them is known here. Takes a second for each array that hangs.
   std::function<std::vector<ArrayGateway>()> ask_gateways;
   // Tells Kubernetes of one that has just changed; OK once it knows, also from another controller. Empty: it
   // is not told.

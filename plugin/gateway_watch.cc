@@ -4,8 +4,10 @@
 // last, so an array that hangs delays neither `lunkeeper status` nor the metrics.
 #include "plugin/gateway_watch.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
 
 namespace lunkeeper {
@@ -22,19 +24,33 @@ GatewayWatch::GatewayWatch(std::function<std::vector<ArrayGateway>()> ask,
     : ask_(std::move(ask)), tell_(std::move(tell)), looks_(look_every, [this] { Look(); }) {}
 
 void GatewayWatch::Look() {
-  for (const ArrayGateway& gateway : ask_()) {
+  const std::vector<ArrayGateway> gateways = ask_();
+  NoteAnswers(gateways);
+  for (const ArrayGateway& gateway : gateways) {
+    if (gateway.state.epoch == 0) continue;
     if (NoteGateway(gateway)) LogInfo("array", DescribeGateway(gateway));
     if (tell_ && IsMove(gateway.state.change)) TellGateway(gateway);
+  }
+}
+
+// An array that is asked no more, or has no gateways any more, is served by none: what was seen of it would
+// stand in `lunkeeper status` until this process ends.
+void GatewayWatch::NoteAnswers(const std::vector<ArrayGateway>& gateways) {
+  const absl::MutexLock lock(&mu_);
+  for (auto& [array, seen] : seen_) {
+    const auto found = std::ranges::find(gateways, array, &ArrayGateway::array);
+    seen.answers = found != gateways.end() && found->state.epoch != 0;
+    if (found == gateways.end()) seen.state.reset();
   }
 }
 
 // What a controller sees first is no change: it does not know what was before.
 bool GatewayWatch::NoteGateway(const ArrayGateway& gateway) {
   const absl::MutexLock lock(&mu_);
-  const auto [entry, is_first] = seen_.try_emplace(gateway.array);
-  Seen& seen = entry->second;
-  const bool is_other = !is_first && seen.state.epoch != gateway.state.epoch;
+  Seen& seen = seen_[gateway.array];
+  const bool is_other = seen.state && seen.state->epoch != gateway.state.epoch;
   seen.state = gateway.state;
+  seen.answers = true;
   if (is_other && gateway.state.change == GatewayChange::kTakeover) ++seen.takeovers;
   if (is_other && gateway.state.change == GatewayChange::kHandover) ++seen.handovers;
   return is_other;
@@ -46,13 +62,19 @@ void GatewayWatch::TellGateway(const ArrayGateway& gateway) {
   uint64_t& told = told_[gateway.array];
   if (told == gateway.state.epoch || gateway.state.served_for >= kIsNews) return;
   const absl::Status done = tell_(gateway);
-  if (done.ok()) told = gateway.state.epoch;
+  if (done.ok()) {
+    told = gateway.state.epoch;
+  } else if (std::exchange(failed_[gateway.array], gateway.state.epoch) != gateway.state.epoch) {
+    LogWarn("array", absl::StrCat("Kubernetes takes no event of the gateway that array ", gateway.array,
+                                  " has got; it is tried again for ten minutes: ", done.message()));
+  }
 }
 
-std::vector<ArrayGateway> GatewayWatch::ListGateways() const {
+std::vector<WatchedGateway> GatewayWatch::ListGateways() const {
   const absl::MutexLock lock(&mu_);
-  std::vector<ArrayGateway> gateways;
-  for (const auto& [array, seen] : seen_) gateways.push_back({array, seen.state});
+  std::vector<WatchedGateway> gateways;
+  for (const auto& [array, seen] : seen_)
+    if (seen.state) gateways.push_back({{array, *seen.state}, seen.answers});
   return gateways;
 }
 
@@ -62,12 +84,13 @@ void GatewayWatch::ReportMetrics(Metrics& metrics) const {
   {
     const absl::MutexLock lock(&mu_);
     for (const auto& [array, seen] : seen_) {
-      since[{{"array", array}, {"host", seen.state.host}}] =
-          absl::ToDoubleSeconds(seen.state.since - absl::UnixEpoch());
-      epochs[{{"array", array}}] = static_cast<double>(seen.state.epoch);
       takeovers[{{"array", array}}] = static_cast<double>(seen.takeovers);
       handovers[{{"array", array}}] = static_cast<double>(seen.handovers);
-      for (const GatewayState::Phase& phase : seen.state.phases)
+      if (!seen.state) continue;
+      since[{{"array", array}, {"host", seen.state->host}}] =
+          absl::ToDoubleSeconds(seen.state->since - absl::UnixEpoch());
+      epochs[{{"array", array}}] = static_cast<double>(seen.state->epoch);
+      for (const GatewayState::Phase& phase : seen.state->phases)
         phases[{{"array", array}, {"phase", phase.name}}] = absl::ToDoubleSeconds(phase.took);
     }
   }

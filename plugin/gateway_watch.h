@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,11 @@
 
 namespace lunkeeper {
 
+// As last seen. `answers`: also at the last look.
+struct WatchedGateway : ArrayGateway {
+  bool answers = false;
+};
+
 class GatewayWatch {
  public:
   // As in Backends. `tell`, which may be empty, is called for a takeover or handover of the last ten minutes,
@@ -28,16 +34,19 @@ class GatewayWatch {
                std::function<absl::Status(const ArrayGateway&)> tell,
                absl::Duration look_every = absl::Seconds(5));
 
-  // As last seen, in order of the arrays' names; one that does not answer now is in it as it was.
-  std::vector<ArrayGateway> ListGateways() const ABSL_LOCKS_EXCLUDED(mu_);
+  // In order of the arrays' names; one that does not answer now is in it as it was, and one that was removed
+  // is not.
+  std::vector<WatchedGateway> ListGateways() const ABSL_LOCKS_EXCLUDED(mu_);
   void ReportMetrics(Metrics& metrics) const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Seen {
-    GatewayState state;
+    std::optional<GatewayState> state;  // nothing: the array is gone, and may come back
+    bool answers = false;
     uint64_t takeovers = 0, handovers = 0;  // since the first look
   };
   void Look() ABSL_LOCKS_EXCLUDED(mu_);
+  void NoteAnswers(const std::vector<ArrayGateway>& gateways) ABSL_LOCKS_EXCLUDED(mu_);
   // Whether it is another one than at the last look; not at the first.
   bool NoteGateway(const ArrayGateway& gateway) ABSL_LOCKS_EXCLUDED(mu_);
   void TellGateway(const ArrayGateway& gateway);
@@ -46,8 +55,8 @@ class GatewayWatch {
   const std::function<absl::Status(const ArrayGateway&)> tell_;
   mutable absl::Mutex mu_;
   std::map<std::string, Seen> seen_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, uint64_t> told_;  // epochs, by array; the thread's
-  Periodic looks_;                        // last: its thread uses the others
+  std::map<std::string, uint64_t> told_, failed_;  // epochs, by array; the thread's
+  Periodic looks_;                                 // last: its thread uses the others
 };
 
 }  // namespace lunkeeper

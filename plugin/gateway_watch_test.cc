@@ -1,9 +1,11 @@
 #include "plugin/gateway_watch.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/testing/captured_log.h"
 #include "base/testing/test_host.h"
 #include "plugin/testing/shell.h"
 
@@ -100,8 +102,15 @@ TEST_CASE("a change is told until it is known, once, and an old one not at all")
     const absl::MutexLock lock(&array.mutex);
     array.failures = 3;
   }
-  array.Set(Served("b", 2, GatewayChange::kTakeover));
-  REQUIRE(Eventually([&] { return array.CountTold() == 1; }));
+  const testing::TempDir folder;
+  {
+    const testing::CapturedLog log(folder / "log");
+    array.Set(Served("b", 2, GatewayChange::kTakeover));
+    REQUIRE(Eventually([&] { return array.CountTold() == 1; }));
+    const std::string text = log.Text(), said = "Kubernetes takes no event";
+    CHECK_THAT(text, Catch::Contains("the API server is away"));
+    CHECK(text.find(said) == text.rfind(said));
+  }
   array.AwaitLooks(5);
   CHECK(array.CountTold() == 1);
   GatewayState old = Served("b", 3, GatewayChange::kTakeover);
@@ -113,12 +122,39 @@ TEST_CASE("a change is told until it is known, once, and an old one not at all")
   CHECK(array.CountTold() == 1);
 }
 
-TEST_CASE("an array that does not answer now is shown as it was") {
+TEST_CASE("an array that does not answer now is shown as it was, and one that was removed no more") {
   Watched array;
   REQUIRE(Eventually([&] { return array.SeenEpoch() == 1; }));
-  array.Set(std::nullopt);
+  array.Set(Served("b", 2, GatewayChange::kTakeover));
+  REQUIRE(Eventually([&] { return array.SeenEpoch() == 2; }));
+  array.Set(GatewayState());
   array.AwaitLooks(3);
-  CHECK(array.SeenEpoch() == 1);
+  CHECK(array.SeenEpoch() == 2);
+  CHECK_FALSE(array.watch.ListGateways().front().answers);
+  array.Set(std::nullopt);
+  CHECK(Eventually([&] { return array.watch.ListGateways().empty(); }));
+  CHECK_THAT(array.MetricsText(), !Catch::Contains("lunkeeper_array_gateway_epoch{array=\"rack1\"}"));
+  array.Set(Served("c", 5, GatewayChange::kTakeover));
+  REQUIRE(Eventually([&] { return array.SeenEpoch() == 5; }));
+  CHECK(array.watch.ListGateways().front().answers);
+  // It may be another array of that name, so nothing is known of what it had before.
+  CHECK_THAT(array.MetricsText(), Catch::Contains("lunkeeper_array_takeovers_total{array=\"rack1\"} 1\n"));
+}
+
+TEST_CASE("status says of an array that does not answer that it does not") {
+  std::atomic<bool> answers = true;
+  Shell shell([&](Backends& backends) {
+    const auto ask = [&] {
+      return std::vector{
+          ArrayGateway{"a1", answers ? Served("b", 7, GatewayChange::kHandover) : GatewayState()}};
+    };
+    backends.gateways = std::make_shared<GatewayWatch>(ask, nullptr, absl::Milliseconds(5));
+  });
+  REQUIRE(Eventually([&] { return !shell.backends.gateways->ListGateways().empty(); }));
+  CHECK_THAT(shell.Run({"status"}), !Catch::Contains("none of its agents answers now"));
+  answers = false;
+  REQUIRE(Eventually([&] { return !shell.backends.gateways->ListGateways().front().answers; }));
+  CHECK_THAT(shell.Run({"status"}), Catch::Contains("ready 0.5 s later; none of its agents answers now\n"));
 }
 
 TEST_CASE("status and the list of arrays say which gateway serves, since when, and how it came to it") {
