@@ -1,5 +1,8 @@
 #pragma once
 // A short text for people, in a buffer of fixed size, so that saying what went wrong allocates nothing.
+//
+// Parts of it may come from the wire. What is not printable ASCII becomes a question mark: the text goes into
+// messages that are refused as a whole, for all volumes, where a text is not UTF-8, and to terminals.
 
 #include <cstdarg>
 #include <cstdio>
@@ -13,6 +16,8 @@ class Reason {
     va_start(arguments, format);
     std::vsnprintf(text_, sizeof text_, format, arguments);
     va_end(arguments);
+    for (char* at = text_; *at != '\0'; ++at)
+      if (*at < ' ' || *at > '~') *at = '?';
   }
   const char* text() const { return text_; }
 
