@@ -36,7 +36,7 @@ std::optional<LunFailure> LunIdentification::Restart(uint8_t response, Reason& r
     reason.Format("the target refused the reset of the LUN (response %u)", response);
     return LunFailure::kNone;
   }
-  facts_ = LunFacts{.lost_writes = facts_.lost_writes};
+  facts_ = LunFacts();
   question_ = Question::kReady;
   retries_ = 0;
   return std::nullopt;
@@ -52,7 +52,7 @@ bool LunIdentification::SendQuestion() {
 }
 
 LunIdentification::Progress LunIdentification::TakeReply(const Task& task, Reason& reason) {
-  if (TellsOfLoss(task)) facts_.lost_writes = true;
+  if (TellsOfLoss(task)) state_->lost_writes = true;
   const CommandOutcome outcome = EvaluateCommand(task, LunOp::kReadCapacity);
   if (outcome.next == NextStep::kAgain) return AskAgain(Progress::kAskNow, reason);
   if (outcome.next == NextStep::kLater || outcome.next == NextStep::kNotReady)
@@ -126,7 +126,6 @@ void LunIdentification::PublishFacts(const char* portal) {
   state_->write_same = std::strcmp(facts_.boot_id, kNothingCached) != 0;
   if (state_->logins == 0) state_->first_login = std::time(nullptr);
   ++state_->logins;
-  facts_.lost_writes = false;  // it tells so once
   PublishPath(portal);
 }
 

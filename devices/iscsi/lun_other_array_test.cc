@@ -133,7 +133,7 @@ TEST_CASE("a deferred error that comes at the login fails the next flush, and no
   CHECK(rig.Flush() == 0);
 }
 
-TEST_CASE("without a cache nobody flushes, so a deferred error is told at once") {
+TEST_CASE("without a cache nobody has to flush, so a deferred error is told by the next write") {
   LunRig rig;
   rig.target.Change([](auto& traits) {
     traits.write_cache = false;
@@ -142,6 +142,38 @@ TEST_CASE("without a cache nobody flushes, so a deferred error is told at once")
   rig.Start();
   CHECK(rig.Write(0, 'w') == EIO);
   CHECK(rig.Write(0, 'w') == 0);
+}
+
+// The reader has lost nothing, and would keep it to itself.
+TEST_CASE("a deferred error that a read brings, of a LUN without a cache, is told to what writes next") {
+  LunRig rig;
+  rig.target.Change([](auto& traits) {
+    traits.write_cache = false;
+    traits.script = Once(kRead, DeferredSense(3));
+  });
+  rig.Start();
+  REQUIRE(rig.Write(0, 'w') == 0);
+  TestRequest read(LunOp::kRead);
+  REQUIRE(rig.Do(read) == 0);
+  REQUIRE(read.buffer[0] == 'w');
+  CHECK((GENERATE(true, false) ? rig.Flush() : rig.Write(0, 'w')) == EIO);
+  CHECK(rig.Write(0, 'w') == 0);
+}
+
+TEST_CASE("a lost write that only a worker knew which has died fails the next flush all the same") {
+  LunRig rig;
+  rig.target.Change([](auto& traits) { traits.script = Once(kRead, DeferredSense(3)); });
+  rig.Start();
+  REQUIRE(rig.Write(0, 'w') == 0);
+  TestRequest read(LunOp::kRead);
+  REQUIRE(rig.Do(read) == 0);
+  rig.loop.Remove(rig.lun.get());
+  rig.lun.reset();
+  rig.Make();
+  rig.lun->Start();
+  REQUIRE(rig.Becomes(LunHealth::kHealthy));
+  CHECK(rig.Flush() == EIO);
+  CHECK(rig.Flush() == 0);
 }
 
 TEST_CASE("what a thin LUN tells of its thresholds, or of a reset by another initiator, is no error") {

@@ -64,6 +64,8 @@ struct LunState {
   SharedText<64> portal;
   std::atomic<int64_t> portal_since;
   std::atomic<uint64_t> path_moves;
+  // The target has told, since the last flush, that a write is lost which it had acknowledged.
+  std::atomic<bool> lost_writes;
 
   uint64_t unflushed() const { return cached_writes - flushed_writes; }
 };

@@ -133,10 +133,7 @@ void RequestQueue::OnCommandDone(LunRequest* request, const Task& task, Clock::t
   auto& state = request->internal;
   state.in_flight = false;
   const CommandOutcome outcome = EvaluateCommand(task, state.syncing ? LunOp::kFlush : request->op);
-  if (TellsOfLoss(task)) {
-    if (!facts_.write_cache) return FinishRequest(request, EIO, now);  // nobody flushes
-    lost_writes_ = true;
-  }
+  if (TellsOfLoss(task)) NoteLostWrite();
   switch (outcome.next) {
     case NextStep::kDone:
       return OnPartDone(request, task, now);
@@ -196,8 +193,7 @@ bool RequestQueue::IsDoubted(LunRequest& request, Clock::time_point now) {
 void RequestQueue::OnPartDone(LunRequest* request, const Task& task, Clock::time_point now) {
   auto& state = request->internal;
   if (request->op == LunOp::kReadCapacity) return FinishRequest(request, TakeCapacity(task), now);
-  if (request->op == LunOp::kFlush)
-    return FinishRequest(request, std::exchange(lost_writes_, false) ? EIO : 0, now);
+  if (request->op == LunOp::kFlush) return FinishDurably(request, now);
   if (state.syncing) return FinishRequest(request, 0, now);
   state.position += state.span;
   state.retries = 0;
@@ -205,8 +201,16 @@ void RequestQueue::OnPartDone(LunRequest* request, const Task& task, Clock::time
   if (state.position >= state.doubted_to) state.doubted_since = {};
   state.syncing = state.position >= request->length && NeedsSync(*request);
   if (state.position < request->length || state.syncing) return PostponeUntil(request, now);
-  const bool tells_of_loss = Modifies(request->op) && !facts_.write_cache;  // nobody flushes
-  FinishRequest(request, tells_of_loss && std::exchange(lost_writes_, false) ? EIO : 0, now);
+  if (Modifies(request->op) && !facts_.write_cache) return FinishDurably(request, now);
+  FinishRequest(request, 0, now);
+}
+
+// Of what promises that earlier writes last: a flush, and a write of a LUN without a cache, where nobody has
+// to flush. The loss is forgotten last, so that a worker that dies here tells of it twice and not never.
+void RequestQueue::FinishDurably(LunRequest* request, Clock::time_point now) {
+  const bool lost = state_->lost_writes;
+  FinishRequest(request, lost ? EIO : 0, now);
+  if (lost) state_->lost_writes = false;
 }
 
 // Whether what it has done may be in a cache whose loss nobody would notice.

@@ -36,10 +36,7 @@ class RequestQueue {
   // Takes a request only to refuse it.
   void RefuseRequest(LunRequest* request, int error);
   // What the LUN said of itself at the login of this connection. Before the first StartRequests on it.
-  void SetFacts(const LunFacts& facts) {
-    facts_ = facts;
-    lost_writes_ = lost_writes_ || facts.lost_writes;
-  }
+  void SetFacts(const LunFacts& facts) { facts_ = facts; }
 
   // Starts what can be started now, postponed requests first.
   void StartRequests(Clock::time_point now);
@@ -56,7 +53,7 @@ class RequestQueue {
   // A text for people; null: it has not.
   const char* doubt() const { return doubt_; }
   // The target has said, of no command, that an acknowledged write is lost.
-  void NoteLostWrite() { lost_writes_ = true; }
+  void NoteLostWrite() { state_->lost_writes = true; }
   // Refuses everything that is queued.
   void RefuseQueued(int error);
   // Calls `done` of requests that are answered.
@@ -90,6 +87,7 @@ class RequestQueue {
   int TakeCapacity(const Task& task);
   void PostponeUntil(LunRequest* request, Clock::time_point at);
   void FinishRequest(LunRequest* request, int error, Clock::time_point now);
+  void FinishDurably(LunRequest* request, Clock::time_point now);
   void CountSuccess(const LunRequest& request, Clock::time_point now);
   void CountError(const LunRequest& request, int error);
 
@@ -106,7 +104,6 @@ class RequestQueue {
   uint32_t alone_left_ = 0;  // so many requests are yet to be sent one by one
   bool hold_ = false;
   const char* doubt_ = nullptr;
-  bool lost_writes_ = false;               // the target has said so since the last flush
   Clock::time_point believed_until_ = {};  // its errors are
   alignas(8) std::array<char, kMaxAnswer + 1> capacity_answer_;
 };

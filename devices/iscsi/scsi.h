@@ -19,7 +19,6 @@ struct LunFacts {
   bool write_cache = true;  // until it says otherwise: to flush in vain is safe
   bool write_protected = false;
   bool takes_fua = false;         // FUA of a write counts (DPOFUA)
-  bool lost_writes = false;       // it has told so, by a deferred error
   bool reads_zeroes = false;      // unmapped blocks do
   bool unmap_command = false;     // UNMAP works
   bool write_same_unmap = false;  // WRITE SAME may unmap
