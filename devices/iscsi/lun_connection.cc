@@ -29,13 +29,13 @@ LunConnection::LunConnection(const Connection& connection, InitiatorSession* ses
 }
 
 void LunConnection::NoteSuccess() {
-  for (Portal& portal : portals_) portal.refused = portal.closed = portal.redirected = false;
+  for (Portal& portal : portals_) portal.refused = portal.sent_on = portal.closed = portal.redirected = false;
   failures_ = 0;
 }
 
 bool LunConnection::NoteRefusal() {
   portals_[next_].refused = true;
-  return std::ranges::all_of(portals_, &Portal::refused);
+  return std::ranges::all_of(portals_, [](const Portal& portal) { return portal.refused || portal.sent_on; });
 }
 
 LunConnection::Clock::duration LunConnection::PauseBeforeOpen(Clock::duration backoff) const {
@@ -71,7 +71,7 @@ int LunConnection::Open() {
   connected_ = false;
   const int error = socket_ ? 0 : errno;
   portals_[next_].closed = error == ECONNREFUSED;
-  portals_[next_].refused = false;
+  portals_[next_].refused = portals_[next_].sent_on = false;
   return error;
 }
 
@@ -92,11 +92,13 @@ LunConnection::Attempt LunConnection::FinishOpen() {
 }
 
 size_t LunConnection::NextPortal() {
-  if (opened_) return *opened_;
   const std::string_view named = connected_ ? session_->moved_to() : "";
   const auto is_named = [named](const Portal& portal) { return IsTargetAddress(portal.address, named); };
   const auto found = std::ranges::find_if(portals_, is_named);
-  if (found != portals_.end() && !std::exchange(portals_[next_].redirected, true))
+  Portal& portal = portals_[next_];
+  portal.sent_on = found != portals_.end() && &*found != &portal;
+  if (opened_) return *opened_;
+  if (found != portals_.end() && !std::exchange(portal.redirected, true))
     return static_cast<size_t>(found - portals_.begin());
   return (next_ + 1) % portals_.size();
 }

@@ -46,8 +46,9 @@ class LunConnection {
   bool in_first_round() const { return failures_ < portals_.size(); }
   // A Lun was accepted over this connection.
   void NoteSuccess();
-  // The present portal has refused the login. Whether all have, each as its last word since the last success:
-  // a single one may be somebody else's by now, or a gateway's that takes the array a moment later.
+  // The present portal has refused the login. Whether all have, each as its last word since the last success,
+  // or have sent the login to another one: a single one may be somebody else's by now, or a gateway's that
+  // takes the array a moment later.
   bool NoteRefusal();
   // As configured.
   const char* portal() const { return portals_[next_].text.c_str(); }
@@ -105,6 +106,7 @@ class LunConnection {
     Address address;
     std::string text;
     bool refused = false;     // the last login
+    bool sent_on = false;     // the last login, to another portal
     bool closed = false;      // the last connection
     bool redirected = false;  // a login, and that was followed
     UniqueFd look = {};       // an attempt beside that at another portal

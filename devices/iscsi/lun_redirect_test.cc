@@ -79,6 +79,42 @@ TEST_CASE("a refusal of before the last login that worked ends nothing") {
   REQUIRE(rig.target.Count("login") == 1);
 }
 
+// The text goes into messages whose texts are UTF-8, of all volumes of the node, and onto terminals.
+TEST_CASE("what a target says in bytes that are no text is told in characters that are") {
+  LunRig rig;
+  SendLoginsTo("\xff\xc3\n\x1b[2J:3260", rig.target, 2);
+  rig.lun->Start();
+  REQUIRE(RefusesLogin(rig, rig.target));
+  const std::string reason = rig.state.reason.Load();
+  REQUIRE_THAT(reason, Catch::Contains("????[2J:3260 (status 0102)"));
+  REQUIRE(std::ranges::all_of(reason, [](char c) { return c >= ' ' && c <= '~'; }));
+}
+
+// So a fenced node does not wait for the end of the replacement time.
+TEST_CASE("a login that one portal sends to another one, which refuses it, is refused") {
+  FakeTarget other;
+  LunRig rig([&](LunOptions& options) { options.connection.other_portals = {other.portal()}; });
+  SendLoginsTo(other.portal(), rig.target);
+  other.Change([](auto& traits) { traits.login_class = 2, traits.login_detail = 3; });
+  rig.lun->Start();
+  REQUIRE(rig.Becomes(LunHealth::kFailed, seconds(10)));
+  REQUIRE(rig.state.failure == LunFailure::kRefused);
+}
+
+TEST_CASE("a portal that sent logins to another one, and no longer does, has refused none") {
+  FakeTarget other;
+  LunRig rig([&](LunOptions& options) { options.connection.other_portals = {other.portal()}; });
+  SendLoginsTo(other.portal(), rig.target);
+  other.Change([](auto& traits) { traits.login_class = 3; });
+  rig.lun->Start();
+  REQUIRE(RefusesLogin(rig, other));
+  rig.target.Change([](auto& traits) { traits.login_class = 3; });
+  REQUIRE(RefusesLogin(rig, rig.target));
+  other.Change([](auto& traits) { traits.login_class = 2, traits.login_detail = 3; });
+  REQUIRE(RefusesLogin(rig, other));
+  REQUIRE(rig.state.health == LunHealth::kConnecting);
+}
+
 // It may have been somebody else's answer, or that of a gateway which takes the array a moment later.
 TEST_CASE("a refusal that was not a portal's last word ends nothing") {
   FakeTarget other(/*open=*/false);
