@@ -7,9 +7,12 @@
 namespace lunkeeper {
 namespace {
 
-// Each attempt may cost all other volumes of the tgtd some seconds. The first one comes soon, since others
-// may have been opened beside the one that was silent.
+// Each attempt may cost all other volumes of the tgtd some seconds. The first one comes soon, since a slow
+// cluster may have looked like a silent image.
 constexpr absl::Duration kFirstPause = absl::Seconds(10), kLongestPause = absl::Hours(1);
+// What has been opened for less long is not why tgtd does not answer.
+constexpr absl::Duration kLong = absl::Seconds(5);
+constexpr absl::Duration kTurnComes = absl::Seconds(10);
 
 }  // namespace
 
@@ -21,38 +24,40 @@ absl::Status ImageOpenings::BeginOpening(Generation grant) {
     return absl::UnavailableError(absl::StrCat(
         "tgtd hung while it opened this image, and opens it again in ",
         absl::FormatDuration(absl::Ceil(absl::FromChrono(blamed->second.until - now), absl::Seconds(1)))));
-  open_[grant] = true;
+  if (!mu_.AwaitWithTimeout(absl::Condition(this, &ImageOpenings::IsNoneWaitedFor), kTurnComes))
+    return absl::UnavailableError("tgtd is slow to open other images, one after another; try again");
+  if (opening_)
+    return absl::UnavailableError("tgtd has not answered since it began to open another image; try again");
+  opening_ = {.grant = grant, .begun = std::chrono::steady_clock::now()};
   return absl::OkStatus();
 }
 
+// Without `opening_` of this grant, its tgtd was ended meanwhile.
 void ImageOpenings::EndOpening(Generation grant, const absl::Status& told) {
   const absl::MutexLock lock(&mu_);
+  const bool is_known = opening_ && opening_->grant == grant;
   if (absl::IsUnavailable(told)) {
-    open_[grant] = false;
+    if (is_known) opening_->is_waited_for = false;
     return;
   }
-  open_.erase(grant);
+  if (is_known) opening_.reset();
   blamed_.erase(grant);
 }
 
-// What somebody waits for may be the next that tgtd comes to, so it is not over yet.
 void ImageOpenings::NoteAnswer() {
   const absl::MutexLock lock(&mu_);
-  std::erase_if(open_, [](const auto& opening) { return !opening.second; });
+  if (IsNoneWaitedFor()) opening_.reset();
 }
 
-// tgtd does one request after the other, in an order that is not known here. So the image that it hangs on is
-// one of them, and the others, which have waited behind it, are opened again at the next attempt.
-bool ImageOpenings::BlameImages() {
+bool ImageOpenings::BlameImage() {
   const absl::MutexLock lock(&mu_);
-  for (const auto& [grant, waits] : open_) {
-    Blame& blame = blamed_.try_emplace(grant, Blame{.pause = kFirstPause, .until = {}}).first->second;
-    blame.until = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(blame.pause);
-    blame.pause = std::min(2 * blame.pause, kLongestPause);
-  }
-  const bool some = !open_.empty();
-  open_.clear();
-  return some;
+  const auto now = std::chrono::steady_clock::now();
+  if (!opening_ || absl::FromChrono(now - opening_->begun) < kLong) return false;
+  Blame& blame = blamed_.try_emplace(opening_->grant, Blame{.pause = kFirstPause, .until = {}}).first->second;
+  blame.until = now + absl::ToChronoNanoseconds(blame.pause);
+  blame.pause = std::min(2 * blame.pause, kLongestPause);
+  opening_.reset();
+  return true;
 }
 
 }  // namespace lunkeeper

@@ -7,13 +7,15 @@
 //   BeginOpening --> tgtd answers: EndOpening --> forgotten
 //      |                 no answer in time: EndOpening, and then
 //      |                     tgtd answers again: NoteAnswer --> forgotten
-//      |                     tgtd hangs: BlameImages --+
+//      |                     tgtd hangs: BlameImage ---+
 //      +<------------- UNAVAILABLE for a while --------+
 //
-// Of several at a time all are blamed. Only of images that may be silent alone (LunBacking). Thread-safe.
+// One image after another, so that no queue of slow ones looks like one that is silent: where all of Ceph is
+// slow, tgtd is not ended. Only of images that may be silent alone (LunBacking). Thread-safe.
 
 #include <chrono>
 #include <map>
+#include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -25,23 +27,33 @@ namespace lunkeeper {
 
 class ImageOpenings {
  public:
-  // UNAVAILABLE: tgtd hung with it, and it is too early to try again.
+  // Waits for the one before. UNAVAILABLE: tgtd hung with this image, and it is too early to try again; or
+  // the one before takes long, and tgtd has not answered since; or many wait.
   absl::Status BeginOpening(Generation grant) ABSL_LOCKS_EXCLUDED(mu_);
   // `told`: tgtd's answer; UNAVAILABLE: it has not come.
   void EndOpening(Generation grant, const absl::Status& told) ABSL_LOCKS_EXCLUDED(mu_);
   // tgtd has answered something just now.
   void NoteAnswer() ABSL_LOCKS_EXCLUDED(mu_);
-  // tgtd does not answer. True: it may be for an image, so it is to be ended.
-  bool BlameImages() ABSL_LOCKS_EXCLUDED(mu_);
+  // tgtd does not answer. True: it has been opening one image for long, so it is to be ended.
+  bool BlameImage() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   using SteadyTime = std::chrono::steady_clock::time_point;
+  struct Opening {
+    Generation grant;
+    SteadyTime begun;
+    bool is_waited_for = true;
+  };
   struct Blame {
     absl::Duration pause;  // the next one
     SteadyTime until;
   };
+  bool IsNoneWaitedFor() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return !opening_ || !opening_->is_waited_for;
+  }
+
   absl::Mutex mu_;
-  std::map<Generation, bool> open_ ABSL_GUARDED_BY(mu_);  // not answered; whether somebody still waits
+  std::optional<Opening> opening_ ABSL_GUARDED_BY(mu_);  // not answered
   std::map<Generation, Blame> blamed_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -325,6 +325,52 @@ TEST_CASE_METHOD(WithOneSilent, "a tgtd that hangs while it opens an image is st
   CHECK(Eventually([&] { return Writes(grants[0]); }, absl::Minutes(1)));
 }
 
+// Images each of which takes a while to open. The kernel tells by its lease of the file that somebody tries.
+class SlowToOpen {
+ public:
+  explicit SlowToOpen(const std::vector<std::string>& paths) {
+    ::signal(SIGIO, SIG_IGN);
+    for (const std::string& path : paths) {
+      files_.emplace_back(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+      REQUIRE(::fcntl(files_.back().get(), F_SETLEASE, F_WRLCK) == 0);
+    }
+    thread_ = std::jthread([this] { LetOpen(); });
+  }
+  ~SlowToOpen() { over_.Notify(); }
+
+ private:
+  void LetOpen() {
+    while (!files_.empty() && !over_.WaitForNotificationWithTimeout(absl::Milliseconds(10))) {
+      const auto tried = std::ranges::find_if(
+          files_, [](const UniqueFd& file) { return ::fcntl(file.get(), F_GETLEASE) != F_WRLCK; });
+      if (tried == files_.end()) continue;
+      over_.WaitForNotificationWithTimeout(absl::Seconds(4));
+      files_.erase(tried);
+    }
+  }
+  std::vector<UniqueFd> files_;
+  absl::Notification over_;
+  std::jthread thread_;  // last: it uses the others
+};
+
+TEST_CASE_METHOD(WithOneSilent,
+                 "a tgtd that opens image after image, each of them slowly, is not ended for it") {
+  EndTgtd();
+  store.LetAnswer();
+  std::vector<std::string> paths;
+  for (const Grant& grant : grants) paths.push_back(store.VolumePath(grant.volume));
+  const SlowToOpen slow(paths);
+  absl::Status started;
+  std::jthread serving([&] { started = StartServing(); });
+  pid_t first = 0;
+  CHECK(Eventually([&] { return (first = TgtdProcess(options.control_port)) != 0; }));
+  serving.join();
+  CHECK(started == absl::OkStatus());
+  CHECK(TgtdProcess(options.control_port) == first);
+  for (const Grant& grant : grants) CHECK(Eventually([&] { return Writes(grant); }, absl::Minutes(1)));
+  daemon.reset();
+}
+
 TEST_CASE_METHOD(WithOneSilent,
                  "a grant that is released while its damaged image is tried leaves no target") {
   const Grant& grant = grants[2];

@@ -102,6 +102,8 @@ Connection TargetTable::ConnectionWithPeersOf(const GrantRow& grant) const {
   return connection;
 }
 
+// tgtd has answered for this target just before, so one that hangs for another reason is not taken for one
+// that hangs on the image.
 absl::Status TargetTable::OpenImage(const GrantRow& grant, const TgtLun& lun) {
   if (!lun.backing.may_be_silent_alone) return OkIfThere(tgt_->NewLun(NumberOf(grant), lun));
   RETURN_IF_ERROR(openings_.BeginOpening(grant.generation));
@@ -184,9 +186,10 @@ absl::Status TargetTable::MakeAccount(Generation generation, const ChapCredentia
   return OkIfThere(tgt_->NewAccount(chap));
 }
 
-absl::Status TargetTable::HoldTarget(const GrantRow& grant) const {
+absl::Status TargetTable::HoldTarget(const GrantRow& grant) {
   const int32_t target = NumberOf(grant);
   RETURN_IF_ERROR(OkIfThere(tgt_->NewTarget(target, ConnectionOf(grant).target)));
+  openings_.NoteAnswer();
   return tgt_->SetTargetParameter(target, "state", "offline");
 }
 
@@ -300,6 +303,7 @@ absl::StatusOr<std::vector<TgtTarget>> TargetTable::ReadFromTgtd() {
   RETURN_IF_ERROR(
       OkIfThere(tgt_->NewTarget(kNobodysTarget, Iqn(absl::StrCat(kPrefix, options_.array, ":nobody")))));
   ASSIGN_OR_RETURN(const std::vector<TgtTarget> all, tgt_->ListTargets());
+  openings_.NoteAnswer();
   std::vector<TgtTarget> targets;
   const absl::MutexLock lock(&mu_);
   open_.clear();

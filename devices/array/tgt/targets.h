@@ -46,7 +46,7 @@ class TargetTable {
       ABSL_LOCKS_EXCLUDED(mu_, accounts_mu_);
   // Makes a target that cannot be opened now exist, offline: tgtd then answers "try again" (0300), and not
   // "target not found", by which an initiator gives its device up for good. OpenTarget ends it.
-  absl::Status HoldTarget(const GrantRow& grant) const;
+  absl::Status HoldTarget(const GrantRow& grant);
   // Lets the next Open look for itself.
   void ForgetOpen(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
   // Closes the target to logins and ends its sessions. True once every command of every session is over and

@@ -219,7 +219,7 @@ absl::Status TgtDaemon::BringUp() {
 
 // Whether to end tgtd for it.
 bool TgtDaemon::HangsOnImage(const absl::Status& trouble) {
-  if (!absl::IsUnavailable(trouble) || openings_ == nullptr || !openings_->BlameImages()) return false;
+  if (!absl::IsUnavailable(trouble) || openings_ == nullptr || !openings_->BlameImage()) return false;
   LogError("array", "tgtd does not answer while it opens an image, and is started again without it",
            {{"process", absl::StrCat(process_.pid)}, {"trouble", std::string(trouble.message())}});
   return true;
@@ -336,15 +336,17 @@ void TgtDaemon::LookWhetherItAnswers() {
   if (open.ok() && openings_ != nullptr) openings_->NoteAnswer();
   if (open.ok() && absl::FromChrono(now() - opened_) >= kOpenAgainAfter) OpenMissingPortals(*open);
   const bool hangs = absl::FromChrono(now() - answered_) >= kHangsAfter;
+  bool is_new = false;
   {
     const absl::MutexLock lock(&mu_);
-    if (std::exchange(hangs_, hangs) == hangs) return;
+    is_new = std::exchange(hangs_, hangs) != hangs;
   }
-  if (hangs) LogError("array", std::string(CheckAnswering().message()));
-  // The watching thread then finds that it has died.
+  if (hangs && is_new) LogError("array", std::string(CheckAnswering().message()));
+  // The watching thread then finds that it has died. With each look: slow images before the silent one may
+  // have made it hang already.
   if (hangs && HangsOnImage(open.status()))
     ::syscall(SYS_pidfd_send_signal, process_.handle.get(), SIGKILL, nullptr, 0);
-  if (!hangs) LogInfo("array", "tgtd answers again", {{"process", absl::StrCat(process_.pid)}});
+  if (!hangs && is_new) LogInfo("array", "tgtd answers again", {{"process", absl::StrCat(process_.pid)}});
 }
 
 void TgtDaemon::SetReady(bool ready) {
