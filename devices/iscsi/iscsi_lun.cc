@@ -270,7 +270,9 @@ void IscsiLun::AcceptLun() {
 void IscsiLun::StartDueWork() {
   if (phase_ == Phase::kReady) return requests_.StartRequests(now_);
   if (phase_ == Phase::kPausing && now_ >= phase_deadline_) SendQuestion();
-  if (phase_ == Phase::kLeaving && !requests_.has_in_flight()) session_.SendLogout();
+  if (phase_ != Phase::kLeaving || requests_.has_in_flight()) return;
+  session_.SendLogout();
+  phase_deadline_ = std::min<Clock::time_point>(phase_deadline_, now_ + kLogoutTimeout);
 }
 
 void IscsiLun::ReceiveAll() {

@@ -24,7 +24,7 @@
 //    kIdentifying | the answer to a question                     | login_timeout, each
 //    kPausing     | the moment to ask, of a LUN that is not ready|
 //    kReady       | requests and answers                         |
-//    kLeaving     | the answers to commands, and to the logout   | as long as the target says, login_timeout
+//    kLeaving     | the answers to commands; that to the logout  | as the target says, login_timeout; 1 s
 //    kWaiting     | the end of the back-off                      | 100 ms to 1 s, divided by the portals
 //    kClosing     | the answer to the logout                     | 1 s
 //

@@ -67,6 +67,24 @@ TEST_CASE("a command that is not answered before the session has to end is sent 
   REQUIRE(rig.state.logins == 2);
 }
 
+TEST_CASE("a target that asks for a logout and does not answer it is not waited for as long as it wanted") {
+  LunRig rig([](LunOptions& options) {
+    options.login_timeout = options.replacement_timeout = std::chrono::hours(1);
+  });
+  rig.target.Change([](auto& traits) {
+    traits.logout_silent = true;
+    traits.script = Once(kWrite, Telling(iscsi::kLogoutRequested, 0, 65535));
+  });
+  rig.Start();
+  REQUIRE(rig.Write(0, 'x') == 0);
+  TestRequest next(LunOp::kWrite, 512, 512, 'y');
+  rig.lun->Submit(&next);
+  REQUIRE(rig.Answered(next, seconds(30)));
+  REQUIRE(next.error == 0);
+  REQUIRE(rig.target.Count("logout") == 1);
+  REQUIRE(rig.state.logins == 2);
+}
+
 TEST_CASE("a target that wants no login for a while is left alone, but not for ever") {
   const uint16_t wanted = GENERATE(uint16_t{9}, uint16_t{65535});
   LunRig rig;

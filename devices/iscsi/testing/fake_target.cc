@@ -160,6 +160,7 @@ bool FakeTarget::Handle(int fd, const Pdu& pdu) {
 
 bool FakeTarget::HandleLogout(int fd, const Pdu& pdu) {
   Note("logout");
+  if (traits().logout_silent) return true;
   Header answer = Respond(kLogoutResponse, pdu, true);
   Put16(&answer[kLogoutTimeToWaitAt], traits().seconds_to_wait);
   return Send(fd, answer, {});
