@@ -197,11 +197,15 @@ void ReportGrants(TgtArray& pool, const std::string& name, Metrics& metrics) {
       absl::ToDoubleSeconds(use->oldest_release));
 }
 
-// Whether another gateway could take the array. It looks beside all else, for seconds where there is none.
+// Whether another gateway could take the array. It looks beside all else, for seconds where there is none,
+// but keeps no agent that is to stop.
 class StandbyWatch {
  public:
   explicit StandbyWatch(std::shared_ptr<TgtArray> pool)
       : pool_(std::move(pool)), looks_(kLookForStandbys, [this] { FindStandbys(); }) {}
+  ~StandbyWatch() { leaving_ = true; }
+  StandbyWatch(const StandbyWatch&) = delete;
+  StandbyWatch& operator=(const StandbyWatch&) = delete;
   void ReportMetrics(const std::string& array, Metrics& metrics) const {
     const Sight sight = seen_;
     if (sight == Sight::kUnknown) return;
@@ -212,11 +216,12 @@ class StandbyWatch {
  private:
   enum class Sight { kUnknown, kNone, kThere };
   void FindStandbys() {
-    const auto hosts = pool_->ListStandbys();
+    const auto hosts = pool_->ListStandbys([this] { return leaving_.load(); });
     if (hosts.ok()) seen_ = hosts->empty() ? Sight::kNone : Sight::kThere;
   }
   const std::shared_ptr<TgtArray> pool_;
   std::atomic<Sight> seen_ = Sight::kUnknown;
+  std::atomic<bool> leaving_ = false;
   Periodic looks_;  // last: its thread uses the others
 };
 

@@ -310,8 +310,9 @@ absl::Status GatewayLease::ConfirmHeld() {
                    "not answer (`ceph -s`); ask again"));
 }
 
-absl::StatusOr<std::set<std::string>> GatewayLease::ListStandbys() const {
-  return FindStandbys(pool_, options_.array, options_.takeover_after);
+absl::StatusOr<std::set<std::string>> GatewayLease::ListStandbys(
+    const std::function<bool()>& abandoned) const {
+  return FindStandbys(pool_, options_.array, options_.takeover_after, abandoned);
 }
 
 absl::Status GatewayLease::ReleaseArray() {

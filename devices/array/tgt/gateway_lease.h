@@ -100,8 +100,8 @@ class GatewayLease {
   // An image is open by these clients, beside those it was open by before.
   absl::Status RegisterImage(const std::string& image, const std::set<ClientAddress>& clients)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // The hosts that stand by: at once when one is seen to, or none after `takeover_after`.
-  absl::StatusOr<std::set<std::string>> ListStandbys() const;
+  // As FindStandbys says; the look takes `takeover_after`.
+  absl::StatusOr<std::set<std::string>> ListStandbys(const std::function<bool()>& abandoned = nullptr) const;
   // Gives the array away, once and for all. OK: another gateway takes it at once. ABORTED or UNAVAILABLE: it
   // has another one already. After any other error nobody knows, and another one takes it at the latest when
   // the record has stood still. From this call on nothing of this process is renewed or registered.

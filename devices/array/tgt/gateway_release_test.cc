@@ -162,6 +162,15 @@ TEST_CASE_METHOD(Leases, "gateway lease: who stands by is seen, and not who did"
   CHECK(a.lease->ListStandbys()->empty());
 }
 
+TEST_CASE_METHOD(Leases, "gateway lease: the look for those that stand by ends when nobody waits for it") {
+  Gateway a(array, "host-a", absl::Minutes(1));
+  a.TakeAndServe();
+  int asked = 0;
+  const auto found = a.lease->ListStandbys([&asked] { return ++asked > 2; });
+  CHECK(absl::IsCancelled(found.status()));
+  CHECK(asked == 3);
+}
+
 TEST_CASE_METHOD(Leases, "gateway lease: the list of those that stand by holds up no takeover") {
   Gateway a(array, "host-a"), b(array, "host-b");
   a.TakeAndServe();

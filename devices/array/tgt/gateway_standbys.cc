@@ -21,11 +21,13 @@ std::string StandbysName(const std::string& array) { return absl::StrCat("lunkee
 
 // An entry is "COUNT HOST". One that is new since the first look counts, too.
 absl::StatusOr<std::set<std::string>> FindStandbys(const CephPool& pool, const std::string& array,
-                                                   absl::Duration look) {
+                                                   absl::Duration look,
+                                                   const std::function<bool()>& abandoned) {
   const SteadyDeadline deadline(look);
   ASSIGN_OR_RETURN(const auto before, pool.ReadKeys(StandbysName(array)));
   std::set<std::string> hosts;
   while (hosts.empty() && !deadline.IsOver()) {
+    if (abandoned && abandoned()) return absl::CancelledError("nobody waits for it now");
     absl::SleepFor(kLookEvery);
     ASSIGN_OR_RETURN(const auto entries, pool.ReadKeys(StandbysName(array)));
     for (const auto& [holder, entry] : entries) {

@@ -6,6 +6,7 @@
 // Thread-safe, but for one Standby.
 
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
 
@@ -16,9 +17,11 @@
 
 namespace lunkeeper {
 
-// The hosts of gateways that stand by: as soon as one is seen to count, or none after `look`.
+// The hosts of gateways that stand by: as soon as one is seen to count, or none after `look`. CANCELLED:
+// `abandoned`, which may be empty, has said that nobody waits.
 absl::StatusOr<std::set<std::string>> FindStandbys(const CephPool& pool, const std::string& array,
-                                                   absl::Duration look);
+                                                   absl::Duration look,
+                                                   const std::function<bool()>& abandoned = nullptr);
 
 // One that stands by. The destructor has its entry removed; what fails here is logged, and harms nobody.
 class Standby {

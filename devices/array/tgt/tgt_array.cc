@@ -124,8 +124,8 @@ class TgtArrayImpl final : public TgtArray {
   std::optional<GatewayState> FindGateway() const override {
     return store_.lease != nullptr ? store_.lease->times().FindState() : std::nullopt;
   }
-  absl::StatusOr<std::set<std::string>> ListStandbys() const override {
-    return store_.lease != nullptr ? store_.lease->ListStandbys() : std::set<std::string>();
+  absl::StatusOr<std::set<std::string>> ListStandbys(const std::function<bool()>& abandoned) const override {
+    return store_.lease != nullptr ? store_.lease->ListStandbys(abandoned) : std::set<std::string>();
   }
 
  private:

@@ -109,7 +109,8 @@ class TgtArray {
   // How this gateway came to serve. Nothing: it does not serve yet, or the volumes are files.
   virtual std::optional<GatewayState> FindGateway() const = 0;
   // As GatewayLease::ListStandbys; none if the volumes are files.
-  virtual absl::StatusOr<std::set<std::string>> ListStandbys() const = 0;
+  virtual absl::StatusOr<std::set<std::string>> ListStandbys(
+      const std::function<bool()>& abandoned) const = 0;
 };
 
 // FAILED_PRECONDITION: the pool is another process's or another array's, or is remembered or has volumes but
