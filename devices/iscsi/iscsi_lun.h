@@ -113,10 +113,10 @@ class IscsiLun final : public Lun, private SessionHandler {
     const bool shorter = connection_.has_choice() && connection_.in_first_round();
     return shorter ? std::min(options_.login_timeout, 2 * options_.path_timeout) : options_.login_timeout;
   }
-  // What the target asked for, as far as that lets the volume live.
+  // What the target asked for, as far as that lets the volume live: the next portal may serve it.
   Clock::duration AskedPause() {
-    return std::min<Clock::duration>(
-        {session_.TakeTimeToWait(), options_.login_timeout, options_.replacement_timeout / 4});
+    const auto limit = connection_.has_choice() ? options_.path_timeout : options_.login_timeout;
+    return std::min<Clock::duration>({session_.TakeTimeToWait(), limit, options_.replacement_timeout / 4});
   }
   // The order is the contract of lun_state.h: the reason is there when the health is seen.
   void SetHealth(LunHealth health, const char* reason) {

@@ -9,6 +9,7 @@ namespace lunkeeper {
 namespace {
 
 using iscsi::FakeCommand;
+using iscsi::FakeTarget;
 using iscsi::Reaction;
 
 // Sent before the answer to a command.
@@ -103,6 +104,24 @@ TEST_CASE("a target that wants no login for a while is left alone, but not for e
   rig.lun->Submit(&write);
   REQUIRE(WaitsFor(rig, seconds(6)));
   REQUIRE(rig.lun->NextDeadline() <= Lun::Clock::now() + rig.options.login_timeout);
+}
+
+TEST_CASE(
+    "a portal that wants no login for a while, and is not the only one, is waited for as long as a silent "
+    "one") {
+  FakeTarget other;
+  LunRig rig([&](LunOptions& options) {
+    options.connection.other_portals = {other.portal()};
+    options.path_timeout = seconds(20);
+    options.login_timeout = options.replacement_timeout = std::chrono::hours(1);
+  });
+  rig.Start();
+  rig.target.Change(
+      [&](auto& traits) { traits.script = Once(kWrite, Telling(iscsi::kSessionDropped, 65535, 60)); });
+  TestRequest write(LunOp::kWrite, 0, 512, 'x');
+  rig.lun->Submit(&write);
+  REQUIRE(WaitsFor(rig, seconds(6)));
+  REQUIRE(rig.lun->NextDeadline() <= Lun::Clock::now() + rig.options.path_timeout);
 }
 
 TEST_CASE("a target that ends the session costs a reconnect, and news of it nothing") {
