@@ -1,7 +1,7 @@
 // The watch asks, and nobody tells it: a gateway that takes an array knows no controller, and a controller
-// that was away would miss the news. One that came and went between two looks is not counted, as the newest
-// one alone says how it came. The agents are asked on the watch's thread; everybody else gets what it saw
-// last, so an array that hangs delays neither `lunkeeper status` nor the metrics.
+// that was away would miss the news. The newest gateway alone says how it came, so one that came and went
+// between two looks is not counted. The agents are asked on the watch's thread; everybody else gets what it
+// saw last, so an array that hangs delays neither `lunkeeper status` nor the metrics.
 #include "plugin/gateway_watch.h"
 
 #include <algorithm>
@@ -17,6 +17,25 @@ namespace {
 // this time it knows which ones it has.
 constexpr absl::Duration kIsNews = absl::Minutes(10);
 
+// A gateway that takes the array, dies before anybody has asked it and is started again says that it was
+// started again. That another one had the array before is news all the same.
+GatewayState AddWhatWasSeen(const std::optional<GatewayState>& last, GatewayState now) {
+  if (!last || IsMove(now.change)) return now;
+  if (last->epoch == now.epoch) {
+    now.change = last->change;
+    now.before = last->before;
+  } else if (last->host != now.host) {
+    now.change = GatewayChange::kUnknown;
+    now.before = last->host;
+  }
+  return now;
+}
+
+// Also of one of which nobody knows how it came to have the array.
+bool IsOther(const GatewayState& state) {
+  return IsMove(state.change) || (state.change == GatewayChange::kUnknown && !state.before.empty());
+}
+
 }  // namespace
 
 GatewayWatch::GatewayWatch(std::function<std::vector<ArrayGateway>()> ask,
@@ -26,10 +45,10 @@ GatewayWatch::GatewayWatch(std::function<std::vector<ArrayGateway>()> ask,
 void GatewayWatch::Look() {
   const std::vector<ArrayGateway> gateways = ask_();
   NoteAnswers(gateways);
-  for (const ArrayGateway& gateway : gateways) {
+  for (ArrayGateway gateway : gateways) {
     if (gateway.state.epoch == 0) continue;
     if (NoteGateway(gateway)) LogInfo("array", DescribeGateway(gateway));
-    if (tell_ && IsMove(gateway.state.change)) TellGateway(gateway);
+    if (tell_ && IsOther(gateway.state)) TellGateway(gateway);
   }
 }
 
@@ -45,14 +64,15 @@ void GatewayWatch::NoteAnswers(const std::vector<ArrayGateway>& gateways) {
 }
 
 // What a controller sees first is no change: it does not know what was before.
-bool GatewayWatch::NoteGateway(const ArrayGateway& gateway) {
+bool GatewayWatch::NoteGateway(ArrayGateway& gateway) {
   const absl::MutexLock lock(&mu_);
   Seen& seen = seen_[gateway.array];
   const bool is_other = seen.state && seen.state->epoch != gateway.state.epoch;
+  gateway.state = AddWhatWasSeen(seen.state, gateway.state);
   seen.state = gateway.state;
   seen.answers = true;
-  if (is_other && gateway.state.change == GatewayChange::kTakeover) ++seen.takeovers;
-  if (is_other && gateway.state.change == GatewayChange::kHandover) ++seen.handovers;
+  const bool was_given = gateway.state.change == GatewayChange::kHandover;
+  if (is_other && IsOther(gateway.state)) ++(was_given ? seen.handovers : seen.takeovers);
   return is_other;
 }
 

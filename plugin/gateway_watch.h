@@ -47,8 +47,8 @@ class GatewayWatch {
   };
   void Look() ABSL_LOCKS_EXCLUDED(mu_);
   void NoteAnswers(const std::vector<ArrayGateway>& gateways) ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether it is another one than at the last look; not at the first.
-  bool NoteGateway(const ArrayGateway& gateway) ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether it is another one than at the last look; not at the first. What was seen then is added to it.
+  bool NoteGateway(ArrayGateway& gateway) ABSL_LOCKS_EXCLUDED(mu_);
   void TellGateway(const ArrayGateway& gateway);
 
   const std::function<std::vector<ArrayGateway>()> ask_;

@@ -122,6 +122,29 @@ TEST_CASE("a change is told until it is known, once, and an old one not at all")
   CHECK(array.CountTold() == 1);
 }
 
+TEST_CASE("another gateway is news also when it was started again before anybody had asked it") {
+  Watched array;
+  REQUIRE(Eventually([&] { return array.SeenEpoch() == 1; }));
+  {
+    const absl::MutexLock lock(&array.mutex);
+    array.failures = 3;
+  }
+  GatewayState again = Served("b", 3, GatewayChange::kRestart);
+  again.before = "b";
+  array.Set(again);
+  CHECK(Eventually([&] { return array.CountTold() == 1; }));
+  const WatchedGateway seen = array.watch.ListGateways().front();
+  CHECK(DescribeGateway(seen) ==
+        "array rack1 is served by gateway b since 2027-01-15T08:00:00Z (epoch 3): a had it before");
+  CHECK_THAT(array.MetricsText(), Catch::Contains("lunkeeper_array_takeovers_total{array=\"rack1\"} 1\n"));
+  ++again.epoch;
+  array.Set(again);
+  REQUIRE(Eventually([&] { return array.SeenEpoch() == 4; }));
+  array.AwaitLooks(3);
+  CHECK(array.CountTold() == 1);
+  CHECK(array.watch.ListGateways().front().state.change == GatewayChange::kRestart);
+}
+
 TEST_CASE("an array that does not answer now is shown as it was, and one that was removed no more") {
   Watched array;
   REQUIRE(Eventually([&] { return array.SeenEpoch() == 1; }));

@@ -36,7 +36,7 @@ std::string DescribeChange(const GatewayState& state) {
     case GatewayChange::kUnknown:
       break;
   }
-  return "";
+  return state.before.empty() ? "" : absl::StrCat(": ", state.before, " had it before");
 }
 
 }  // namespace
