@@ -16,6 +16,7 @@
 #include "devices/array/tgt/image_lock.h"
 #include "devices/array/tgt/testing/damage.h"
 #include "devices/array/tgt/testing/on_ceph.h"
+#include "devices/array/tgt/testing/replaced_call.h"
 
 namespace lunkeeper::testing {
 TEST_CASE_METHOD(OnCeph, "on Ceph: a volume is made, written, snapshot, restored, grown and deleted") {
@@ -320,6 +321,20 @@ TEST_CASE_METHOD(OnCeph, "on Ceph: an image whose own settings turn a cache on i
   CHECK(absl::StrContains(grant.status().message(), "rbd config image rm"));
   Rbd(absl::StrCat("config image rm ", ImageOf(volume), " rbd_cache"));
   Write(volume, 0, 'a');
+}
+
+// tgtd connects anew for each image, on its one thread, and would keep all volumes until monitors answer.
+TEST_CASE_METHOD(OnCeph, "on Ceph: tgtd is asked to open no image while monitors do not answer") {
+  const VolumeId volume = Make("v");
+  const auto acquire = [&] {
+    return cluster->grants().AcquireGrant({.volume = volume, .node = kA}, absl::ZeroDuration()).status();
+  };
+  {
+    const ReplacedCall wait(
+        Library().rados_wait_for_latest_osdmap, +[](CephLibrary::Handle) { return -EIO; });
+    CHECK_FALSE(acquire().ok());
+  }
+  CHECK(acquire() == absl::OkStatus());
 }
 
 TEST_CASE_METHOD(OnCeph, "on Ceph: a damaged image keeps no other volume away, and nothing of it is lost") {

@@ -69,8 +69,11 @@ RbdName RbdStore::NameOf(const std::string& path) const {
   return ParseRbdName(path.substr(pool_->options().pool.size() + 1));
 }
 
+// Monitors first: tgtd connects to them for each image, in its only main thread. While they answer nobody,
+// images that it has open are served all the same, as long as it opens no other.
 absl::StatusOr<LunBacking> RbdStore::BackingOf(const std::string& path) const {
   const RbdName name = NameOf(path);
+  RETURN_IF_ERROR(pool_->WaitForMap());
   ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, "", /*read_only=*/true));
   RETURN_IF_ERROR(pool_->CheckCacheOf(image, name.image));
   const absl::Status freed = BreakImageLock(*pool_, image, lease_->shut_out());
