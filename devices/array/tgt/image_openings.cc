@@ -41,7 +41,6 @@ void ImageOpenings::EndOpening(Generation grant, const absl::Status& told) {
     return;
   }
   if (is_known) opening_.reset();
-  if (told.ok()) ++opened_;
   blamed_.erase(grant);
 }
 
@@ -54,13 +53,9 @@ bool ImageOpenings::BlameImage() {
   const absl::MutexLock lock(&mu_);
   const auto now = std::chrono::steady_clock::now();
   if (!opening_ || absl::FromChrono(now - opening_->begun) < kLong) return false;
-  const auto [blamed, is_first] =
-      blamed_.try_emplace(opening_->grant, Blame{.pause = kFirstPause, .until = {}, .opened = 0});
-  Blame& blame = blamed->second;
-  // Where no image can be opened, for monitors answer nobody, say, volumes come back soon after they do.
-  if (!is_first && blame.opened != opened_) blame.pause = std::min(2 * blame.pause, kLongestPause);
+  Blame& blame = blamed_.try_emplace(opening_->grant, Blame{.pause = kFirstPause, .until = {}}).first->second;
   blame.until = now + absl::ToChronoNanoseconds(blame.pause);
-  blame.opened = opened_;
+  blame.pause = std::min(2 * blame.pause, kLongestPause);
   opening_.reset();
   return true;
 }

@@ -2,7 +2,7 @@
 // Which images a tgtd opens just now, and which ones it may hang on. tgtd opens images on the one thread
 // that serves everybody, so an image that falls silent just then, after the store has answered for it, keeps
 // all volumes of that tgtd. Such a tgtd is ended, and the next one does not open the image for a while, which
-// is longer each time if others can be opened meanwhile. Where none can, it is not this image.
+// is longer each time.
 //
 //   BeginOpening --> tgtd answers: EndOpening --> forgotten
 //      |                 no answer in time: EndOpening, and then
@@ -14,7 +14,6 @@
 // slow, tgtd is not ended. Only of images that may be silent alone (LunBacking). Thread-safe.
 
 #include <chrono>
-#include <cstdint>
 #include <map>
 #include <optional>
 
@@ -46,9 +45,8 @@ class ImageOpenings {
     bool is_waited_for = true;
   };
   struct Blame {
-    absl::Duration pause;
+    absl::Duration pause;  // the next one
     SteadyTime until;
-    uint64_t opened;  // of opened_, at that time
   };
   bool IsNoneWaitedFor() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return !opening_ || !opening_->is_waited_for;
@@ -56,7 +54,6 @@ class ImageOpenings {
 
   absl::Mutex mu_;
   std::optional<Opening> opening_ ABSL_GUARDED_BY(mu_);  // not answered
-  uint64_t opened_ ABSL_GUARDED_BY(mu_) = 0;             // images, ever
   std::map<Generation, Blame> blamed_ ABSL_GUARDED_BY(mu_);
 };
 

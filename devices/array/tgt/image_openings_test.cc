@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <string>
 #include <thread>
 
 #include "base/testing/test_host.h"
@@ -37,23 +36,6 @@ TEST_CASE("images are opened one after another, and none behind one that may han
   CHECK(absl::IsUnavailable(openings.BeginOpening(3)));
   openings.NoteAnswer();
   CHECK(openings.BeginOpening(3) == absl::OkStatus());
-}
-
-// All of the cluster was silent, and the volume is to come back soon after it answers.
-TEST_CASE("the pause of an image is not longer each time where no other image can be opened either") {
-  ImageOpenings openings;
-  const auto begin = [&] { return openings.BeginOpening(1).ok(); };
-  const auto hang = [&] {
-    REQUIRE(Eventually(begin));
-    openings.EndOpening(1, absl::UnavailableError("no answer"));
-    REQUIRE(Eventually([&] { return openings.BlameImage(); }));
-    return std::string(openings.BeginOpening(1).message());
-  };
-  hang();
-  CHECK_THAT(hang(), Catch::Contains("again in 10s"));
-  REQUIRE(openings.BeginOpening(2) == absl::OkStatus());
-  openings.EndOpening(2, absl::OkStatus());
-  CHECK_THAT(hang(), Catch::Contains("again in 20s"));
 }
 
 }  // namespace lunkeeper::testing
