@@ -62,7 +62,7 @@ class ArrayClient final : public Array, private GrantStore, private FenceControl
     if (cut && world_.Has(Mutant::kDeadArrayIsSilence)) return Away();  // at once, for IfDown to be fresh
     auto seen = process_.Call<std::optional<T>>(
         model_.endpoint(), kCallTimeout,
-        [this, read = std::move(read)](auto reply) { LookNow<T>(read, reply); });
+        [this, read = std::move(read)](auto reply) { this->LookNow<T>(read, reply); });
     if (!seen || !*seen) return Away();
     return **std::move(seen);
   }
