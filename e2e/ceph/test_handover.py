@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from agent.agents import page
+from harness import docs
 from harness.checker import BlockChecker
 from harness.cleanup import wait_until
 from harness.gateways import Gateway, Machine, path_of, serves, status_of
@@ -189,6 +190,9 @@ def test_the_metrics_say_who_serves_and_whether_another_one_stands_by(rig: Rig, 
     assert since and abs(since - time.time()) < 600
     for phase in ("shut_out", "catalogue", "targets"):
         assert (shown("takeover_seconds", f',phase="{phase}"') or 0) > 0, phase
+    listed = [name for section, name, _ in docs.metrics() if section == docs.GATEWAYS]
+    served = page(port, "/metrics")
+    assert len(listed) > 5 and [name for name in listed if f"\n{name}{{" not in served] == []
 
 
 def begin_armed(rig: Rig, serving: Machine, other: Machine, point: str, hook: str = "") -> Daemon:

@@ -35,3 +35,16 @@ def inline() -> list[tuple[str, str]]:
     return [
         (page.name, found) for page in PAGES for found in re.findall(r"`(lunkeeper [^`]+)`", page.read_text())
     ]
+
+
+GATEWAYS = "Metrics of gateways"  # of an array on Ceph alone
+
+
+def metrics() -> list[tuple[str, str, set[str]]]:
+    """[(section, name, labels)] of docs/monitoring.md."""
+    text = (ROOT / "docs/monitoring.md").read_text()
+    return [
+        (section.partition("\n")[0], name, set(re.findall(r"`(\w+)`", labels)))
+        for section in text.split("\n## ")
+        for name, labels in re.findall(r"^\| `(lunkeeper_\w+)` \|([^|]*)\|", section, re.MULTILINE)
+    ]
