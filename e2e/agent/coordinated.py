@@ -14,7 +14,7 @@ import urllib.request
 import grpc
 
 from agent.agents import AgentRig
-from harness import places
+from harness import mounts, places
 from harness.cleanup import wait_until
 from harness.processes import free_port
 
@@ -105,7 +105,7 @@ class CoordinatedRig(AgentRig):
             f"--coordinator-account={NODE_ACCOUNT}",
         ]
         prepare = (
-            f"mount -t tmpfs tmpfs /run && mkdir -p {SECRETS} && cp {self.api.ca} {SECRETS}/ca.crt"
+            f"{mounts.drop_others()}; mount -t tmpfs tmpfs /run && mkdir -p {SECRETS} && cp {self.api.ca} {SECRETS}/ca.crt"
             f" && echo lunkeeper > {SECRETS}/namespace && echo {token('')} > {SECRETS}/token"
         )
         server.argv = [
