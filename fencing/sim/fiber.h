@@ -40,9 +40,9 @@ class Fiber {
   ucontext_t own_{}, resumer_{};
   bool ended_ = false;
   std::exception_ptr thrown_;
-  void* fake_stack_ = nullptr;
-  const void* resumer_stack_ = nullptr;
-  size_t resumer_stack_size_ = 0;
+  [[maybe_unused]] void* fake_stack_ = nullptr;  // these three for it alone
+  [[maybe_unused]] const void* resumer_stack_ = nullptr;
+  [[maybe_unused]] size_t resumer_stack_size_ = 0;
 };
 
 }  // namespace lunkeeper::fencing::sim
