@@ -88,6 +88,7 @@ TEST_CASE("a target that asks for a logout and does not answer it is not waited 
 
 TEST_CASE("a target that wants no login for a while is left alone, but not for ever") {
   const uint16_t wanted = GENERATE(uint16_t{9}, uint16_t{65535});
+  TestRequest write(LunOp::kWrite, 0, 512, 'x');  // not answered, so the rig refuses it at its end
   LunRig rig;
   rig.Start();
   SECTION("after a logout") {
@@ -100,7 +101,6 @@ TEST_CASE("a target that wants no login for a while is left alone, but not for e
     const uint8_t event = GENERATE(iscsi::kConnectionDropped, iscsi::kSessionDropped);
     rig.target.Change([&](auto& traits) { traits.script = Once(kWrite, Telling(event, wanted, 60)); });
   }
-  TestRequest write(LunOp::kWrite, 0, 512, 'x');
   rig.lun->Submit(&write);
   REQUIRE(WaitsFor(rig, seconds(6)));
   REQUIRE(rig.lun->NextDeadline() <= Lun::Clock::now() + rig.options.login_timeout);
@@ -110,6 +110,7 @@ TEST_CASE(
     "a portal that wants no login for a while, and is not the only one, is waited for as long as a silent "
     "one") {
   FakeTarget other;
+  TestRequest write(LunOp::kWrite, 0, 512, 'x');  // not answered, so the rig refuses it at its end
   LunRig rig([&](LunOptions& options) {
     options.connection.other_portals = {other.portal()};
     options.path_timeout = seconds(20);
@@ -118,7 +119,6 @@ TEST_CASE(
   rig.Start();
   rig.target.Change(
       [&](auto& traits) { traits.script = Once(kWrite, Telling(iscsi::kSessionDropped, 65535, 60)); });
-  TestRequest write(LunOp::kWrite, 0, 512, 'x');
   rig.lun->Submit(&write);
   REQUIRE(WaitsFor(rig, seconds(6)));
   REQUIRE(rig.lun->NextDeadline() <= Lun::Clock::now() + rig.options.path_timeout);
