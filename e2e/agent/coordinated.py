@@ -105,7 +105,8 @@ class CoordinatedRig(AgentRig):
             f"--coordinator-account={NODE_ACCOUNT}",
         ]
         prepare = (
-            f"{mounts.drop_others()}; mount -t tmpfs tmpfs /run && mkdir -p {SECRETS} && cp {self.api.ca} {SECRETS}/ca.crt"
+            f"{mounts.drop_others()}; mount -t tmpfs tmpfs /run"
+            f" && mkdir -p {SECRETS} && cp {self.api.ca} {SECRETS}/ca.crt"
             f" && echo lunkeeper > {SECRETS}/namespace && echo {token('')} > {SECRETS}/token"
         )
         server.argv = [
