@@ -47,8 +47,7 @@ class RemoteArrayImpl final : public RemoteArray,
   NameIndex& names() override { return *this; }
 
   absl::Status CheckServing(absl::Duration timeout) override {
-    v1::CheckResponse response;
-    return CallAgent(&Stub::AsyncCheck, v1::CheckRequest(), &response, timeout);
+    return AskGateway(timeout).status();
   }
 
   absl::StatusOr<std::optional<GatewayState>> AskGateway(absl::Duration timeout) override {
