@@ -46,9 +46,7 @@ class RemoteArrayImpl final : public RemoteArray,
   FenceControl& fences() override { return *this; }
   NameIndex& names() override { return *this; }
 
-  absl::Status CheckServing(absl::Duration timeout) override {
-    return AskGateway(timeout).status();
-  }
+  absl::Status CheckServing(absl::Duration timeout) override { return AskGateway(timeout).status(); }
 
   absl::StatusOr<std::optional<GatewayState>> AskGateway(absl::Duration timeout) override {
     v1::CheckResponse response;
