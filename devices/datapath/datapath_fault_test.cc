@@ -20,6 +20,7 @@
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
+#include "devices/datapath/control.pb.h"
 #include "devices/datapath/control_socket.h"
 #include "devices/datapath/testing/rig.h"
 #include "devices/datapath/user_initiator.h"
