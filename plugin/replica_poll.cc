@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <chrono>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -19,6 +20,9 @@ constexpr absl::Duration kVoteTimeout = absl::Milliseconds(200);
 constexpr absl::Duration kSightTimeout = absl::Seconds(1);
 // A token's first review asks the API server. This is no vote, and may take its time.
 constexpr absl::Duration kKeepOpenEvery = absl::Seconds(1), kKeepOpenTimeout = absl::Seconds(5);
+
+// Each replica is asked each second: one that has not answered for so long cannot be reached.
+constexpr std::chrono::seconds kReached{2};
 
 constexpr uint64_t kOldest = uint64_t{1} << 50;
 
@@ -41,22 +45,26 @@ fencing::ReplicaSight ReadSight(const v1::HearsResponse& response) {
 
 class Poll {
  public:
-  Poll(const std::string& self, size_t calls, ReplicaPoll::Answered answered)
-      : self_(self), waiting_(calls), answered_(std::move(answered)) {}
+  Poll(const std::string& self, size_t calls, size_t awaited, ReplicaPoll::Answered answered)
+      : self_(self), left_(calls), awaited_(awaited), answered_(std::move(answered)) {}
 
-  // Of each call once; `response` counts if it is ok.
-  void NoteAnswer(bool ok, const v1::HearsResponse& response) {
+  // Of each call once; `response` counts if it is ok. The last answer that is awaited ends the poll.
+  void NoteAnswer(bool ok, const v1::HearsResponse& response, bool awaited) {
     fencing::ReplicaVotes votes;
     {
       absl::MutexLock lock(&mutex_);
+      --left_;
+      if (awaited_ == 0) return;  // it has ended
       // The addresses may lead to this replica, too: its own answer is no vote.
       const bool other = ok && response.replica() != self_;
       votes_.silent += ok ? 0 : 1;
       votes_.answered += other ? 1 : 0;
       if (other && response.hears()) votes_.heard_by = response.replica();
       if (other && response.has_sight()) votes_.sights.push_back(ReadSight(response));
-      if (--waiting_ > 0) return;
+      awaited_ -= awaited ? 1 : 0;
+      if (awaited_ > 0) return;
       votes = votes_;
+      votes.silent += static_cast<int>(left_);
     }
     answered_(votes);
   }
@@ -64,7 +72,7 @@ class Poll {
  private:
   const std::string self_;
   absl::Mutex mutex_;
-  size_t waiting_ ABSL_GUARDED_BY(mutex_);
+  size_t left_ ABSL_GUARDED_BY(mutex_), awaited_ ABSL_GUARDED_BY(mutex_);
   fencing::ReplicaVotes votes_ ABSL_GUARDED_BY(mutex_);
   const ReplicaPoll::Answered answered_;
 };
@@ -98,17 +106,11 @@ void ReplicaPoll::SendQuestions(const NodeId& node, absl::Duration timeout, Answ
   const absl::Time deadline = absl::Now() + timeout;
   const auto replicas = replicas_.ListReplicas(absl::InfinitePast());
   if (replicas.empty()) return answered({});
-  {
-    absl::MutexLock lock(&mutex_);
-    ++running_;
-  }
+  const auto reached = ListReached(replicas);
   const auto poll = std::make_shared<Poll>(
-      self_, replicas.size(), [this, answered = std::move(answered)](const fencing::ReplicaVotes& votes) {
-        answered(votes);
-        absl::MutexLock lock(&mutex_);
-        --running_;
-      });
+      self_, replicas.size(), reached.empty() ? replicas.size() : reached.size(), std::move(answered));
   for (const auto& replica : replicas) {
+    const bool awaited = reached.empty() || reached.contains(replica->address);
     const auto call = std::make_shared<Call>();
     call->replica = replica;
     call->request.set_node(node.value());
@@ -116,10 +118,35 @@ void ReplicaPoll::SendQuestions(const NodeId& node, absl::Duration timeout, Answ
     // Without a token the replica refuses, which is no vote.
     replicas_.PrepareCall(&call->context, deadline).IgnoreError();
     call->context.set_deadline(absl::ToChronoTime(deadline));
-    replica->stub->async()->Hears(
-        &call->context, &call->request, &call->response,
-        [call, poll](const grpc::Status& status) { poll->NoteAnswer(status.ok(), call->response); });
+    replica->stub->async()->Hears(&call->context, &call->request, &call->response,
+                                  [this, call, poll, awaited](const grpc::Status& status) {
+                                    poll->NoteAnswer(status.ok(), call->response, awaited);
+                                    NoteEnd(call->replica->address, status.ok());
+                                  });
   }
+}
+
+// A new one counts as reached until it has had the time to answer.
+std::set<std::string> ReplicaPoll::ListReached(const std::vector<std::shared_ptr<const Replica>>& replicas) {
+  const auto now = std::chrono::steady_clock::now();
+  std::map<std::string, std::chrono::steady_clock::time_point> known;
+  std::set<std::string> reached;
+  absl::MutexLock lock(&mutex_);
+  for (const auto& replica : replicas) {
+    const auto before = answered_at_.find(replica->address);
+    const auto at = known[replica->address] = before == answered_at_.end() ? now : before->second;
+    if (now - at < kReached) reached.insert(replica->address);
+  }
+  answered_at_ = std::move(known);
+  running_ += replicas.size();
+  return reached;
+}
+
+void ReplicaPoll::NoteEnd(const std::string& address, bool answered) {
+  absl::MutexLock lock(&mutex_);
+  const auto known = answered_at_.find(address);
+  if (answered && known != answered_at_.end()) known->second = std::chrono::steady_clock::now();
+  --running_;
 }
 
 }  // namespace lunkeeper

@@ -7,9 +7,13 @@
 // never blocks. The destructor waits for the calls in progress.
 
 #include <boost/asio/thread_pool.hpp>
+#include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -32,13 +36,18 @@ class ReplicaPoll {
 
  private:
   void SendQuestions(const NodeId& node, absl::Duration timeout, Answered answered);
+  // Before a question to all of `replicas`, whose calls count as running from now on: by address, those that
+  // have answered lately.
+  std::set<std::string> ListReached(const std::vector<std::shared_ptr<const Replica>>& replicas);
+  void NoteEnd(const std::string& address, bool answered);
 
   const std::string self_;
   const uint16_t port_;
   Replicas replicas_;
   absl::Mutex mutex_;
-  int running_ ABSL_GUARDED_BY(mutex_) = 0;  // polls
-  boost::asio::thread_pool asker_{1};        // reads the token's file
+  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // calls
+  std::map<std::string, std::chrono::steady_clock::time_point> answered_at_ ABSL_GUARDED_BY(mutex_);
+  boost::asio::thread_pool asker_{1};  // reads the token's file
   std::unique_ptr<Periodic> keep_open_;
 };
 

@@ -35,7 +35,13 @@ class RecordingSink final : public HeartbeatSink {
 
   std::optional<bool> Hears(const NodeId& node) override {
     absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&votes_));
     return keeps_count_ ? std::optional(hears_.contains(node.value())) : std::nullopt;
+  }
+  // False: who asks waits until it is true again, though the connection lives.
+  void SetVotes(bool votes) {
+    absl::MutexLock lock(&mutex_);
+    votes_ = votes;
   }
   // As a controller without failover.
   void KeepNoCount() {
@@ -95,6 +101,7 @@ class RecordingSink final : public HeartbeatSink {
   fencing::Heartbeat last_;
   std::string name_;
   std::set<std::string> hears_;
+  bool votes_ ABSL_GUARDED_BY(mutex_) = true;
   bool keeps_count_ = true;
   absl::Time last_at_;
   absl::Duration longest_gap_ = absl::ZeroDuration();
