@@ -11,18 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from cluster.host import Host
 from harness.cleanup import wait_until
-from harness.processes import alive, children_of, command_of, kill_pid, state_of
+from harness.processes import alive, command_of, descendants, kill_pid, signal_if_there, state_of
 
 TABLE = "inet faults"
 FREEZE_SECONDS = 10
-
-
-def descendants(pid: int | None) -> list[int]:
-    """A process and all its descendants, also those in containers, since a host has namespaces of its own."""
-    found = [pid] if pid is not None else []
-    for each in found:
-        found.extend(children_of(each))
-    return found
 
 
 def find_processes(host: Host, *words: str) -> list[int]:
@@ -69,17 +61,13 @@ def thaw(host: Host) -> None:
         signal_if_there(pid, signal.SIGCONT)
 
 
-def signal_if_there(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        pass
-
-
-def cut_off(host: Host, *, hosts: Sequence[Host] = (), ports: Sequence[int] = ()) -> None:
+def cut_off(
+    host: Host, *, hosts: Sequence[Host] = (), ports: Sequence[int] = (), pods_only: bool = False
+) -> None:
     """Drops all packets between this host (and its pods) and other hosts, or to and from TCP ports elsewhere.
 
-    No error tells of it, as on a broken network. Earlier cuts stay.
+    No error tells of it, as on a broken network. Earlier cuts stay. `pods_only`: what is in the host's own
+    network goes on.
     """
     rules = [
         f"ip {end}addr {{ {', '.join(other.address for other in hosts)} }} drop" for end in "sd" if hosts
@@ -88,7 +76,7 @@ def cut_off(host: Host, *, hosts: Sequence[Host] = (), ports: Sequence[int] = ()
     # Before and after addresses of Services become addresses of pods, so that neither passes.
     chains = [
         f"chain {hook}_{order} {{ type filter hook {hook} priority {priority}; {'; '.join(rules)}; }}"
-        for hook in ("input", "output", "forward")
+        for hook in (["forward"] if pods_only else ["input", "output", "forward"])
         for order, priority in (("early", -300), ("late", 10))
     ]
     nft(host, "\n".join([f"table {TABLE} {{", *chains, "}"]))
@@ -100,6 +88,15 @@ def refuse(host: Host, port: int) -> None:
         host,
         f"table {TABLE} {{ chain refused {{ type filter hook input priority 0;"
         f" tcp dport {port} reject with tcp reset; }}; }}",
+    )
+
+
+def block(host: Host, port: int) -> None:
+    """Drops what others send to a TCP port of this host, as its firewall may. Earlier cuts stay."""
+    nft(
+        host,
+        f"table {TABLE} {{ chain blocked {{ type filter hook input priority 0;"
+        f" iifname != lo tcp dport {port} drop; }}; }}",
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -11,9 +12,12 @@ from typing import Any
 from cluster import cgroups, loops, network
 from harness.cleanup import wait_until
 from harness.places import ROOT
-from harness.processes import MARK, alive, children_of, kill_pid
+from harness.processes import MARK, alive, children_of, descendants, end_in_order, kill_pid
 
 INIT = ROOT / "e2e/cluster/init.py"
+# A real machine waits 90 s for its processes. The data path serves on while a volume is staged, so that
+# would pass each time, with the node still well in part.
+END_SECONDS = 1
 
 
 class Host:
@@ -65,6 +69,10 @@ class Host:
                 env=self._environment(),
             )
         (self.folder / "pid").write_text(f"{process.pid}\n")
+        # So that nobody takes a host that has just been started for one that is off.
+        wait_until(
+            lambda: self.pid() is not None or process.poll() is not None, 20, f"{self.name} is on"
+        )
 
     def _environment(self) -> dict[str, str]:
         # Only PATH comes from the caller, so that the cluster does not depend on its environment.
@@ -119,6 +127,18 @@ class Host:
             "--pid",
             *map(str, argv),
         ]
+
+    def shut_down(self) -> None:
+        """Ends in order, as `reboot` does: the services, all other processes, and the kernel at last.
+
+        Peers learn of the end of each connection. Nothing is drained.
+        """
+        first = self.pid()
+        if first is not None:
+            os.kill(first, signal.SIGSTOP)  # or it would start the services again
+            end_in_order(list(self.services().values()), END_SECONDS)
+            end_in_order([pid for pid in descendants(first) if pid != first], END_SECONDS)
+        self.power_off()
 
     def power_off(self) -> None:
         """Ends all processes at once. The network is cut first, so that no peer learns of it."""

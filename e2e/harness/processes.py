@@ -8,7 +8,8 @@ import signal
 import socket
 import struct
 import subprocess
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -121,6 +122,32 @@ def children_of(pid: int) -> list[int]:
         with contextlib.suppress(OSError):
             found.extend(int(child) for child in thread.read_text().split())
     return found
+
+
+def descendants(pid: int | None) -> list[int]:
+    """A process and all its descendants, also those in containers, since a host has namespaces of its own."""
+    found = [pid] if pid is not None else []
+    for each in found:
+        found.extend(children_of(each))
+    return found
+
+
+def signal_if_there(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def end_in_order(pids: Sequence[int], seconds: float) -> None:
+    """SIGTERM to each; and SIGKILL, after so many seconds, to each that is still there."""
+    for pid in pids:
+        signal_if_there(pid, signal.SIGTERM)
+    deadline = time.monotonic() + seconds
+    while any(alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for pid in pids:
+        signal_if_there(pid, signal.SIGKILL)
 
 
 def command_of(pid: int) -> list[str]:

@@ -4,9 +4,9 @@ import pytest
 
 from cluster import deploy, storage
 from cluster.authority import Authority
-from cluster.faults import descendants, find_processes, stopped
+from cluster.faults import find_processes, stopped
 from harness.cleanup import wait_until
-from harness.processes import state_of
+from harness.processes import descendants, state_of
 from kube.workloads import wait_for_event, wait_for_group_error
 from kube.writer import Writer
 

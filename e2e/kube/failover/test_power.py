@@ -84,6 +84,17 @@ def test_a_reboot_after_the_failover_is_clean(place, failover):
     db.lost_nothing()
 
 
+def test_a_reboot_in_order_moves_the_pod_without_a_drain(place, failover):
+    """The node's streams are closed, and its processes end, before its kernel does."""
+    db = place()
+    db.host.shut_down()
+    db.moves()
+    failover.wait_until_fenced(db.node)
+    db.host.boot()
+    failover.wait_until_over(db.node)
+    db.lost_nothing()
+
+
 def test_the_pod_can_come_back_after_its_nodes_return(place, failover, workloads):
     """The volume is attached again to a node that was fenced."""
     db = place()
