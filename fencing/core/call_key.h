@@ -16,7 +16,7 @@ struct CallKey {
     kAskReplicas,   // by node; without one, what the replicas see
     kAskSights,     // no call: its key paces the latter
     kRecord,        // creates or replaces a NodeFence; by node
-    kRemoveRecord,  // by the NodeFence's UID
+    kRemoveRecord,  // by its UID; no call: by node
     // Fences and unfences, by array and node. They share a kind because they exclude each other: an unfence
     // that is sent while a fence of the same node is on its way could lift what that fence has just put in
     // force, and its answer would be taken for the other's.

@@ -28,6 +28,7 @@ struct Leader {
     if (const auto* put = std::get_if<PutNodeFence>(&action.what); put && before_answer)
       done.version = before_answer(put->fence);
     if (std::holds_alternative<RemoveNodeFence>(action.what) && !removes) return;
+    if (std::holds_alternative<PutNodeFence>(action.what) && !writes) return;
     if (std::holds_alternative<BeginTerm>(action.what)) done.term = 1;
     if (std::holds_alternative<BeginTerm>(action.what) && !begins_terms) done.outcome = Outcome::kFailed;
     if (const auto* fence = std::get_if<FenceNode>(&action.what))
@@ -62,6 +63,13 @@ struct Leader {
     return all;
   }
 
+  std::vector<uint64_t> Writes() const {  // of NodeFences, by their actions' ids
+    std::vector<uint64_t> ids;
+    for (const Action& action : actions)
+      if (std::holds_alternative<PutNodeFence>(action.what)) ids.push_back(action.id);
+    return ids;
+  }
+
   // Of what it says of its leadership.
   std::string LastReport() const {
     std::string text;
@@ -70,7 +78,7 @@ struct Leader {
     return text;
   }
 
-  bool begins_terms = true, removes = true;
+  bool begins_terms = true, removes = true, writes = true;
   Instant now{100_s};
   Core core{Settings(), "me"};
   std::vector<Action> actions;
@@ -131,6 +139,32 @@ TEST_CASE("what a watch tells while a record is written is not forgotten") {
   leader.Begin(record);
   REQUIRE(leader.All<PutNodeFence>().size() == 1);
   CHECK(leader.core.state().cluster.FindFence(kOld)->uid == Uid("u"));
+}
+
+TEST_CASE("a record of which no watch tells is written now and then, and not as fast as it is answered") {
+  NodeFence record = Record();
+  record.uid = {};
+  Leader leader;
+  leader.writes = false;
+  leader.Begin(record);
+  size_t answered = 0;
+  for (const Instant end = leader.now + 10_s; leader.now < end;) {
+    for (const Instant next = leader.now + 250_ms; leader.now < next; leader.now += 10_ms)
+      for (const auto writes = leader.Writes(); answered < writes.size(); ++answered) {
+        Done done;
+        done.action = writes[answered];
+        done.version = record.version;
+        leader.Step(done);
+      }
+    leader.Step(ArrayView{kArray, leader.now, {}, {}});
+    leader.Step(ApiAlive{});
+    leader.Step(Tick{});
+  }
+  CHECK(answered >= 5);  // it goes on
+  CHECK(answered <= 12);
+  record.uid = Uid("u");
+  leader.Step(FenceSeen{record});
+  CHECK(leader.All<RemoveNodeFence>().size() == 1);
 }
 
 TEST_CASE("a new leader acts in the tick in which it takes the lease, and refuses what names nobody") {

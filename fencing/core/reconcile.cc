@@ -213,9 +213,15 @@ bool MayClose(const State& state, const Assessment& seen) {
   return well && IsNothingLeft(state, seen);
 }
 
+// Not seen yet: to write it again tells whether it is there at all. The answer asks for its removal again, so
+// while no watch tells its UID it would be written as fast as the API server answers.
+void WriteToFind(State& state, const NodeFence& record) {
+  const CallKey turn{.kind = CallKey::Kind::kRemoveRecord, .node = record.node};
+  if (state.outbox.TakeTurn(turn, 2 * state.settings.retry, state.now)) WriteRecord(state, record);
+}
+
 void RemoveRecord(State& state, const NodeFence& record) {
-  // Not seen yet: to write it again tells whether it is there at all.
-  if (record.uid.empty()) return WriteRecord(state, record);
+  if (record.uid.empty()) return WriteToFind(state, record);
   const CallKey key{.kind = CallKey::Kind::kRemoveRecord, .uid = record.uid};
   state.outbox.CallOnce(key, RemoveNodeFence{record.node, record.uid, record.version}, state.now);
 }
