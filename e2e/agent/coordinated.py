@@ -62,9 +62,9 @@ class ApiServer:
         self.process.wait(10)
 
 
-def token(node):
+def token(node, account=NODE_ACCOUNT):
     """As the API server in memory reads it: it says itself of whom it is."""
-    claims = {"exp": int(time.time()) + 86400, "account": NODE_ACCOUNT, "node": node}
+    claims = {"exp": int(time.time()) + 86400, "account": account, "node": node}
     return f"h.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.s"
 
 
@@ -93,13 +93,16 @@ class CoordinatedRig(AgentRig):
     def _join_cluster(self):
         """The controller gets a coordinator, and finds an API server as in a pod."""
         self.api.create("/api/v1/namespaces/lunkeeper/configmaps", "lunkeeper-removed-arrays")
-        server = self.controller
-        certificate, key = self.authority.issue("coordinator", "DNS:coordinator.example")
-        settings = self.folder / "failover.json"
-        settings.write_text('{"paused": false}')
+        self.coordinator = self.authority.issue("coordinator", "DNS:coordinator.example")
+        self.settings = self.folder / "failover.json"
+        self.settings.write_text('{"paused": false}')
+        self._coordinate(self.controller, self.coordinator_port)
+
+    def _coordinate(self, server, coordinator_port):
+        certificate, key = self.coordinator
         server.argv += [
-            f"--failover-settings={settings}",
-            f"--coordinator-listen=127.0.0.1:{self.coordinator_port}",
+            f"--failover-settings={self.settings}",
+            f"--coordinator-listen=127.0.0.1:{coordinator_port}",
             f"--coordinator-cert={certificate}",
             f"--coordinator-key={key}",
             f"--coordinator-account={NODE_ACCOUNT}",
