@@ -13,6 +13,7 @@ ARRAY = "rack1"
 CLUSTER_ID = "test"  # whose volumes they are
 PORTAL_PORT, AGENT_PORT, METRICS_PORT = 3260, 7480, 9810
 POOL_SIZE = "20G"  # sparse
+READY = ["curl", "-fsS", f"http://127.0.0.1:{METRICS_PORT}/readyz"]
 
 
 class StorageHost(Host):
@@ -39,7 +40,6 @@ class StorageHost(Host):
         return []
 
     def boot(self) -> None:
-        ready = ["curl", "-fsS", f"http://127.0.0.1:{METRICS_PORT}/readyz"]
         self.start(
             {
                 "tmpfs": ["/run", "/srv"],
@@ -65,11 +65,14 @@ class StorageHost(Host):
                             *self.more_options(),
                         ],
                         # tgtd goes on when the agent ends, and is found again.
-                        **({"wait": ready} if self.serves_at_once else {}),
+                        **({"wait": READY} if self.serves_at_once else {}),
                     )
                 ],
             }
         )
+
+    def serves(self) -> bool:
+        return self.pid() is not None and self.enter(*READY, capture_output=True).returncode == 0
 
     def query_catalogue(self, sql: str) -> list[tuple[Any, ...]]:
         """The rows of a query on the array's catalogue."""

@@ -291,9 +291,10 @@ def first_new_write(writer, before):
     raise TimeoutError(f"nothing was written for {REPLACEMENT_SECONDS} s\n{writer.said()}")
 
 
-def place(failover, workloads, name="db", node=None, block=True, **spec):
+def place(failover, workloads, name="db", node=None, block=True, storage_class="lunkeeper", **spec):
     """Makes a writer with a volume of its own and waits until it writes. `node`: where it runs first."""
-    claim = {"size": "64Mi", "volumeMode": "Block"} if block else None
+    claim = {"size": "64Mi", "volumeMode": "Block"} if block else {}
+    claim["storage_class"] = storage_class
     with workloads.new_pods_go_to(node) if node else contextlib.nullcontext():
         writer = Writer(workloads, name, claim, block=block, owner="StatefulSet", **spec).goes_on()
     return Placed(failover, workloads, writer)
