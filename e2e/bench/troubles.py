@@ -47,7 +47,8 @@ class Trouble:
 class HardLife:
     """Causes troubles, each kind on a thread of its own, until it is left; counts and writes them down.
 
-    `pace` divides the pauses between troubles that are rare. `before_restart(pod)` may save what a controller has said.
+    `pace` divides the pauses between troubles that are rare. `before_restart(pod)` may save what a controller
+    has said.
     """
 
     def __init__(self, cluster, clocks, diary, pace=1.0, before_restart=lambda pod: None):
