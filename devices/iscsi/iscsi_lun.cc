@@ -261,7 +261,7 @@ void IscsiLun::AcceptLun() {
   FAIL_POINT("lun.login.accepted");
   connection_.NoteSuccess();
   phase_ = Phase::kReady;
-  if (!requests_.sends_one_by_one()) backoff_ = kFirstBackoff;
+  if (!requests_.sends_one_by_one() && !requests_.is_refused()) backoff_ = kFirstBackoff;
   WatchSilence();
   SetHealth(LunHealth::kHealthy, "");
 }

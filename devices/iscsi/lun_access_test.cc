@@ -97,6 +97,54 @@ TEST_CASE("a command that every portal refuses, although it serves the LUN, is g
   REQUIRE(rig.Do(read) == 0);
 }
 
+TEST_CASE("portals that let in and refuse each command are asked less and less often") {
+  TwoPortals portals(seconds(4));
+  auto& [other, rig, passive] = portals;
+  rig.Start();
+  for (FakeTarget* target : {&rig.target, &other}) RefuseWhile(passive, *target, {kWrite}, Sense(2, 4, 0x0b));
+  TestRequest write(LunOp::kWrite, 0, 512, 'x');
+  rig.lun->Submit(&write);
+  REQUIRE(rig.Answered(write, seconds(60)));
+  REQUIRE(write.error == EIO);
+  CHECK(rig.state.logins < 20);  // 60 and more, with a tenth of a second for two portals each time
+}
+
+// TASK SET FULL, for example: the gateway is overloaded, or has forgotten to end something.
+TEST_CASE("a LUN that is busy and carries out nothing is asked for elsewhere in the end") {
+  TwoPortals portals;
+  auto& [other, rig, passive] = portals;
+  rig.Start();
+  const uint8_t status = GENERATE(0x08, 0x28);
+  RefuseWhile(passive, rig.target, {kWrite}, {Reaction::kStatus, status});
+  TestRequest write(LunOp::kWrite, 0, 512, 'x');
+  rig.lun->Submit(&write);
+  REQUIRE(rig.Answered(write, seconds(60)));
+  REQUIRE(write.error == 0);
+  REQUIRE(other.At(0) == 'x');
+}
+
+TEST_CASE("a LUN that is busy for one command and carries out others keeps its session") {
+  TwoPortals portals;
+  auto& [other, rig, passive] = portals;
+  rig.Start();
+  auto left = std::make_shared<std::atomic<int>>(18);  // some twelve seconds
+  rig.target.Change([&](auto& traits) {
+    traits.script = [=](const FakeCommand& command) {
+      return command.operation == kWrite && left->fetch_sub(1) > 0 ? Reaction{Reaction::kStatus, 0x28}
+                                                                   : Reaction{};
+    };
+  });
+  TestRequest write(LunOp::kWrite, 0, 512, 'x');
+  rig.lun->Submit(&write);
+  while (write.answers == 0) {
+    TestRequest read(LunOp::kRead);
+    REQUIRE(rig.Do(read) == 0);
+    rig.loop.RunUntil([&] { return write.answers > 0; }, milliseconds(100));
+  }
+  REQUIRE(write.error == 0);
+  CHECK(rig.state.logins == 1);
+}
+
 TEST_CASE("the only portal of a LUN is asked again, in the same session") {
   LunRig rig;
   rig.Start();

@@ -10,7 +10,8 @@
 //   login: not now              | goes to the next one
 //   LUN: standby, unavailable,  | goes to the next one; requests wait as long as for a portal that is away
 //     or none of this number    |
-//   LUN: not ready              | repeats the command, and goes to the next one after some seconds
+//   LUN: not ready, or busy     | repeats the command, and goes to the next one after some seconds; from a
+//                               |   busy one only if it carries out nothing
 //   message: log out, please    | ends what is in flight, logs out, and logs in here again
 //   message: the session ends   | logs in here again, after the time that it asks for, within limits
 //

@@ -28,6 +28,11 @@ constexpr uint32_t kRetriesAtOnce = 100;
 // Of a LUN that is not ready, where there is another portal: some four seconds (RetryDelay).
 constexpr uint32_t kRetriesHere = 10;
 
+// Of one that says that it is busy, where there is another portal: some nine seconds, in which it carries out
+// nothing. One that has something in hand, such as a long flush, is busy with that, and a move would end it.
+constexpr uint32_t kRetriesBusy = 15;
+constexpr auto kStarved = seconds(5);
+
 // Sessions that end with the same request as the oldest in flight. After the first few, requests are sent one
 // at a time, which tells the one that breaks sessions from its neighbours that only wait; that one is given
 // up after the others. Each portal has its turn as often.
@@ -141,7 +146,7 @@ void RequestQueue::OnCommandDone(LunRequest* request, const Task& task, Clock::t
       if (++state.retries > kRetriesAtOnce) return FinishRequest(request, EIO, now);
       return PostponeUntil(request, now);
     case NextStep::kLater:
-      return RetryLater(request, now);
+      return IsStarved(*request, now) ? TryElsewhere(request, now) : RetryLater(request, now);
     case NextStep::kNotReady:
       if (has_choice() && state.retries >= kRetriesHere) return TryElsewhere(request, now);
       return RetryLater(request, now);
@@ -154,6 +159,11 @@ void RequestQueue::OnCommandDone(LunRequest* request, const Task& task, Clock::t
     case NextStep::kBroken:
       return IsDoubted(*request, now) ? PostponeUntil(request, now) : FinishRequest(request, EIO, now);
   }
+}
+
+bool RequestQueue::IsStarved(const LunRequest& request, Clock::time_point now) const {
+  return has_choice() && request.internal.retries >= kRetriesBusy && now - served_ >= kStarved &&
+         !has_in_flight();
 }
 
 void RequestQueue::RetryLater(LunRequest* request, Clock::time_point now) {
@@ -172,6 +182,7 @@ void RequestQueue::TryElsewhere(LunRequest* request, Clock::time_point now) {
   if (since == Clock::time_point()) since = now;
   if (now - since >= options_.replacement_timeout) return FinishRequest(request, EIO, now);
   doubt_ = "the LUN is not served at this portal: another one is asked";
+  refused_ = true;
   PostponeUntil(request, now);
 }
 
@@ -192,6 +203,8 @@ bool RequestQueue::IsDoubted(LunRequest& request, Clock::time_point now) {
 
 void RequestQueue::OnPartDone(LunRequest* request, const Task& task, Clock::time_point now) {
   auto& state = request->internal;
+  served_ = now;
+  refused_ = false;
   if (request->op == LunOp::kReadCapacity) return FinishRequest(request, TakeCapacity(task), now);
   if (request->op == LunOp::kFlush) return FinishDurably(request, now);
   if (state.syncing) return FinishRequest(request, 0, now);

@@ -46,6 +46,8 @@ class RequestQueue {
   bool TakeBack();
   // Connections have ended again and again with the same request: requests are sent one by one.
   bool sends_one_by_one() const { return alone_left_ > 0; }
+  // A portal has let in, and carried out nothing since: its gateway stands by, say.
+  bool is_refused() const { return refused_; }
   // The portal is of no use: a connection has ended before with the request that is the oldest in flight, or
   // doubt().
   bool WantsOtherPortal() const;
@@ -79,6 +81,7 @@ class RequestQueue {
   void StartCommand(LunRequest* request, Task* task, Clock::time_point now);
   void OnPartDone(LunRequest* request, const Task& task, Clock::time_point now);
   void RetryLater(LunRequest* request, Clock::time_point now);
+  bool IsStarved(const LunRequest& request, Clock::time_point now) const;
   void TryElsewhere(LunRequest* request, Clock::time_point now);
   bool IsDoubted(LunRequest& request, Clock::time_point now);
   bool has_choice() const { return !options_.connection.other_portals.empty(); }
@@ -104,6 +107,8 @@ class RequestQueue {
   uint32_t alone_left_ = 0;  // so many requests are yet to be sent one by one
   bool hold_ = false;
   const char* doubt_ = nullptr;
+  Clock::time_point served_ = {};          // when a command was carried out last
+  bool refused_ = false;                   // a portal has refused one as not served there, since then
   Clock::time_point believed_until_ = {};  // its errors are
   alignas(8) std::array<char, kMaxAnswer + 1> capacity_answer_;
 };
