@@ -103,11 +103,18 @@ void GrantTargets::AskStore(const Restoration& restoration, Restorations& asked)
   const std::string name =
       absl::StrCat(restoration.is_open ? "register " : "open ", restoration.grant.generation);
   asked.emplace(name, restoration);
-  questions_.Ask(name, [this, path, is_open = restoration.is_open]() -> Backing {
-    if (!is_open) return images_.BackingOf(path);
+  questions_.Ask(name, [this, path, restoration]() -> Backing {
+    if (!restoration.is_open) return LookAtImage(restoration.grant, path);
     RETURN_IF_ERROR(images_.RegisterOpened(path));
     return LunBacking{.path = path};
   });
+}
+
+GrantTargets::Backing GrantTargets::LookAtImage(const GrantRow& grant, const std::string& path) {
+  const SteadyTime asked = std::chrono::steady_clock::now();
+  Backing backing = images_.BackingOf(path);
+  if (backing.ok()) table_.openings().NoteLook(grant.generation, asked, std::chrono::steady_clock::now());
+  return backing;
 }
 
 // Several at a time, in the order in which the store answers. tgtd has one thread to open images, and must
@@ -238,7 +245,8 @@ absl::Status GrantTargets::OpenTarget(const GrantRow& grant, const std::optional
   if (!wanted) return absl::OkStatus();
   ASSIGN_OR_RETURN(const VolumeRow row, catalogue_.volumes().FindVolume(grant.cluster, grant.volume));
   if (backing) return table_.OpenTarget(grant, row.volume, *backing);
-  ASSIGN_OR_RETURN(const LunBacking asked, images_.BackingOf(images_.VolumePath(grant.volume)));
+  if (table_.IsOpen(grant)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const LunBacking asked, gated_questions_.BackingOf(grant));
   return table_.OpenTarget(grant, row.volume, asked);
 }
 

@@ -22,6 +22,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "devices/array/tgt/catalogue.h"
+#include "devices/array/tgt/gated_questions.h"
 #include "devices/array/tgt/image_questions.h"
 #include "devices/array/tgt/image_store.h"
 #include "devices/array/tgt/targets.h"
@@ -40,10 +41,11 @@ class GrantTargets {
         table_(table),
         gates_(gates),
         drain_timeout_(drain_timeout),
-        tgtd_(tgtd) {}
+        tgtd_(tgtd),
+        gated_questions_(catalogue, images) {}
 
   // Makes the target of a grant, unless it is being released. The caller is inside the gate. `backing`: what
-  // the store has answered already.
+  // the store has answered already; without it the store is asked, until the grant is to be released.
   absl::Status OpenTarget(const GrantRow& grant, const std::optional<LunBacking>& backing = std::nullopt);
   // Makes a target's LUN as large as its file. The caller is inside the gate.
   absl::Status GrowLun(const GrantRow& grant, const std::string& path);
@@ -79,6 +81,7 @@ class GrantTargets {
   // FAILED_PRECONDITION: one is of a generation that the catalogue has not given out yet.
   absl::Status CheckAccounts(const std::set<Generation>& accounts);
   void AskStore(const Restoration& restoration, Restorations& asked);
+  Backing LookAtImage(const GrantRow& grant, const std::string& path);
   absl::Status RestoreAsked(Restorations asked);
   absl::Status RestoreTarget(const Restoration& restoration, const Backing& backing)
       ABSL_LOCKS_EXCLUDED(held_mu_);
@@ -107,6 +110,7 @@ class GrantTargets {
   std::map<Generation, SteadyTime> releases_ ABSL_GUARDED_BY(releases_mu_);  // and when each was seen first
   absl::Mutex held_mu_;
   std::map<Generation, Restoration> held_ ABSL_GUARDED_BY(held_mu_);
+  GatedQuestions gated_questions_;
   ImageQuestions<LunBacking> questions_;  // last: its threads use the others
 };
 

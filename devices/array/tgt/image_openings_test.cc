@@ -3,6 +3,10 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "base/testing/test_host.h"
@@ -36,6 +40,74 @@ TEST_CASE("images are opened one after another, and none behind one that may han
   CHECK(absl::IsUnavailable(openings.BeginOpening(3)));
   openings.NoteAnswer();
   CHECK(openings.BeginOpening(3) == absl::OkStatus());
+}
+
+TEST_CASE("the image that tgtd hangs on is remembered by the next agent, until tgtd answers") {
+  TempDir directory;
+  const std::string mark = directory / "opening";
+  {
+    ImageOpenings openings(mark);
+    REQUIRE(openings.BeginOpening(7) == absl::OkStatus());
+  }
+  SECTION("it is blamed at once, and still known if that agent dies before it has ended tgtd") {
+    ImageOpenings next(mark);
+    CHECK(next.BlameImage());
+    CHECK(absl::IsUnavailable(next.BeginOpening(7)));
+    CHECK(ImageOpenings(mark).BlameImage());
+    next.NoteAnswer();
+    CHECK_FALSE(ImageOpenings(mark).BlameImage());
+  }
+  SECTION("tgtd answers") {
+    ImageOpenings next(mark);
+    next.NoteAnswer();
+    CHECK_FALSE(next.BlameImage());
+    CHECK_FALSE(std::filesystem::exists(mark));
+  }
+  SECTION("an agent that was killed before it had written which") {
+    std::ofstream(mark) << "";
+    CHECK_FALSE(ImageOpenings(mark).BlameImage());
+  }
+}
+
+TEST_CASE("an image that was opened, or not, leaves nothing for the next agent") {
+  TempDir directory;
+  const std::string mark = directory / "opening";
+  ImageOpenings openings(mark);
+  REQUIRE(openings.BeginOpening(7) == absl::OkStatus());
+  CHECK(std::filesystem::exists(mark));
+  openings.EndOpening(7, GENERATE(absl::OkStatus(), absl::InternalError("no")));
+  CHECK_FALSE(std::filesystem::exists(mark));
+}
+
+TEST_CASE("an image that tgtd hung on is tried again early once the store is silent about it no more") {
+  using std::chrono::seconds;
+  TempDir directory;
+  std::ofstream(directory / "opening") << 7;
+  ImageOpenings openings(directory / "opening");
+  REQUIRE(openings.BlameImage());
+  openings.NoteAnswer();
+  auto now = std::chrono::steady_clock::now();
+  const auto look = [&](seconds took) {
+    openings.NoteLook(7, now, now + took);
+    now += took + seconds(1);
+  };
+  SECTION("it was silent, and answers for long enough") {
+    look(seconds(4));
+    for (int i = 0; i < 11; ++i) {
+      CHECK(absl::IsUnavailable(openings.BeginOpening(7)));
+      look(seconds(0));
+    }
+    CHECK(openings.BeginOpening(7) == absl::OkStatus());
+  }
+  SECTION("it has answered at once all the time, also before tgtd hung") {
+    for (int i = 0; i < 30; ++i) look(seconds(0));
+    CHECK(absl::IsUnavailable(openings.BeginOpening(7)));
+  }
+  SECTION("it is slow in between") {
+    look(seconds(4));
+    for (int i = 0; i < 30; ++i) look(seconds(i % 5 == 0 ? 2 : 0));
+    CHECK(absl::IsUnavailable(openings.BeginOpening(7)));
+  }
 }
 
 }  // namespace lunkeeper::testing

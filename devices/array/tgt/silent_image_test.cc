@@ -10,6 +10,7 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -22,9 +23,9 @@
 #include "base/unique_fd.h"
 #include "devices/array/tgt/grant_targets.h"
 #include "devices/array/tgt/image_questions.h"
-#include "devices/array/tgt/pool_clones.h"
 #include "devices/array/tgt/testing/array_fixture.h"
 #include "devices/array/tgt/testing/held_at.h"
+#include "devices/array/tgt/testing/one_is_silent.h"
 #include "devices/array/tgt/tgt_daemon.h"
 #include "devices/array/tgt/tgtd_lock.h"
 
@@ -79,75 +80,6 @@ TEST_CASE("as long as one image is silent, questions about others leave no threa
   answers.Notify();
 }
 
-// Files, one of which does not answer for now. Only what targets need of a store.
-class OneIsSilent final : public ImageStore {
- public:
-  explicit OneIsSilent(std::string directory) : directory_(std::move(directory)) {}
-  ~OneIsSilent() override { LetAnswer(); }
-  void Silence(const VolumeId& id) { silent_ = VolumePath(id); }
-  // Its answer is an error, after this.
-  void Damage(const VolumeId& id, std::function<void()> before) {
-    before_ = std::move(before);
-    damaged_ = VolumePath(id);
-  }
-  void LetAnswer() {
-    if (!answers_.HasBeenNotified()) answers_.Notify();
-  }
-
-  std::string VolumePath(const VolumeId& id) const override { return directory_ + "/volumes/" + id.value(); }
-  absl::StatusOr<LunBacking> BackingOf(const std::string& path) const override {
-    if (path == silent_) answers_.WaitForNotification();
-    if (path != damaged_) return LunBacking{.path = path, .may_be_silent_alone = true};
-    before_();
-    return kNot;
-  }
-  absl::Status RegisterOpened(const std::string& path) const override { return BackingOf(path).status(); }
-
-  std::string SnapshotPath(const VolumeId&, const SnapshotId&) const override { return ""; }
-  absl::Status CheckIsClosed(const std::string&) const override { return kNot; }
-  absl::Status CheckHeld() const override { return kNot; }
-  absl::Status ConfirmHeld() const override { return kNot; }
-  void ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>&) const override {}
-  bool can_clone() const override { return false; }
-  absl::Status CreateImage(const std::string&, uint64_t, Provisioning) const override { return kNot; }
-  absl::Status CloneImage(const std::string&, const std::string&, uint64_t, Provisioning,
-                          bool) const override {
-    return kNot;
-  }
-  absl::Status CopyImage(const std::string&, const std::string&, uint64_t, Provisioning,
-                         const std::function<bool(uint64_t)>&) const override {
-    return kNot;
-  }
-  absl::StatusOr<std::unique_ptr<PoolClones>> MakeClones(std::vector<PoolClone>) const override {
-    return kNot;
-  }
-  absl::Status GrowImage(const std::string&, uint64_t, Provisioning) const override { return kNot; }
-  absl::Status SyncImage(const std::string&) const override { return kNot; }
-  absl::Status KeepImage(const std::string&) const override { return kNot; }
-  void DropNewImage(const std::string&) const override {}
-  absl::Status MarkDeleted(const std::string&) const override { return kNot; }
-  absl::Status UnmarkDeleted(const std::string&) const override { return kNot; }
-  absl::Status RemoveMarked(const std::string&) const override { return kNot; }
-  absl::Status TidyImages(const std::set<std::string>&, const std::string&) const override { return kNot; }
-  absl::StatusOr<std::vector<OrphanFile>> ListOrphans() const override { return kNot; }
-  absl::Status DeleteOrphan(const std::string&) const override { return kNot; }
-  absl::StatusOr<uint64_t> ReadSize(const std::string&) const override { return kNot; }
-  absl::StatusOr<uint64_t> MeasureImage(const std::string&) const override { return kNot; }
-  absl::StatusOr<PoolCapacity> MeasureCapacity() const override { return kNot; }
-  absl::StatusOr<BlockPage> FindData(const PoolImage&, uint64_t, size_t) const override { return kNot; }
-  absl::StatusOr<BlockPage> FindChanges(const PoolImage&, const PoolImage&, uint64_t, size_t) const override {
-    return kNot;
-  }
-  void ReserveRoom() const override {}
-
- private:
-  inline static const absl::Status kNot = absl::UnimplementedError("not of this store");
-  const std::string directory_;
-  std::string silent_, damaged_;
-  std::function<void()> before_;
-  mutable absl::Notification answers_;
-};
-
 // An array that was used and is closed. Its tgtd and targets are then this test's own.
 struct WithOneSilent : ArrayFixture {
   WithOneSilent() {
@@ -162,7 +94,17 @@ struct WithOneSilent : ArrayFixture {
     Close();
     store.Silence(grants[1].volume);
     catalogue = Catalogue::Open(options.pool_dir + "/catalogue.db", options.name).value();
-    targets = std::make_unique<GrantTargets>(*catalogue, store, table, gates, absl::Seconds(1), 0);
+    BeginAgent();
+  }
+  // As after the end of the one before.
+  void BeginAgent() {
+    daemon.reset();
+    targets.reset();
+    table.emplace(&client, TargetTableOptions{.array = options.name,
+                                              .portals = [this] { return options.portals; },
+                                              .cache_id = "unchanged",
+                                              .opening_mark = options.pool_dir + "/opening"});
+    targets = std::make_unique<GrantTargets>(*catalogue, store, *table, gates, absl::Seconds(1), 0);
   }
   void EndTgtd() {
     const TgtdLock lock(TgtdLockPath(options.pool_dir, 0));
@@ -176,7 +118,7 @@ struct WithOneSilent : ArrayFixture {
                          .portals = options.portals,
                          .output_path = options.tgtd_output_path,
                          .lock_path = TgtdLockPath(options.pool_dir, 0)},
-        client, &table.openings(),
+        client, &table->openings(),
         [this](bool taken_over) { return targets->RestoreTargets({}, taken_over); },
         [this] { targets->RetryHeld(); });
     return daemon->StartServing();
@@ -199,9 +141,7 @@ struct WithOneSilent : ArrayFixture {
   OneIsSilent store{options.pool_dir};
   std::unique_ptr<Catalogue> catalogue;
   TgtClient client{options.control_port};
-  TargetTable table{
-      &client,
-      {.array = options.name, .portals = [this] { return options.portals; }, .cache_id = "unchanged"}};
+  std::optional<TargetTable> table;
   VolumeGates gates;
   std::unique_ptr<GrantTargets> targets;
   std::unique_ptr<TgtDaemon> daemon;
@@ -277,7 +217,7 @@ TEST_CASE_METHOD(WithOneSilent,
   drained.Arm();
   CHECK(Eventually([&] { return drained.IsReached() || is_started; }, absl::Minutes(1)));
   const auto volume = catalogue->volumes().FindVolume(row.cluster, row.volume);
-  CHECK(table.OpenTarget(row, volume->volume, {.path = store.VolumePath(row.volume)}) == absl::OkStatus());
+  CHECK(table->OpenTarget(row, volume->volume, {.path = store.VolumePath(row.volume)}) == absl::OkStatus());
   drained.LetGo();
   serving.join();
   REQUIRE(started == absl::OkStatus());
@@ -285,6 +225,39 @@ TEST_CASE_METHOD(WithOneSilent,
   inside.reset();
   CHECK(Eventually([&] { return !HasTarget(grants[1]); }));
   daemon.reset();
+}
+
+// And so does no fence.
+TEST_CASE_METHOD(WithOneSilent,
+                 "a release does not wait behind a call that waits inside the gate for a silent image") {
+  EndTgtd();
+  Serve();
+  const GrantRow row = RowOf(grants[1]);
+  absl::Status opened;
+  absl::Notification is_inside;
+  std::jthread call([&] {
+    const auto pass = gates.Enter(row.volume, absl::Now() + absl::Minutes(1));
+    is_inside.Notify();
+    opened = targets->OpenTarget(row);
+  });
+  is_inside.WaitForNotification();
+  REQUIRE(catalogue->grants().SetReleasing(row.generation) == absl::OkStatus());
+  CHECK(targets->FinishReleasing({row}, absl::Now() + absl::Seconds(20)) == absl::OkStatus());
+  CHECK_FALSE(HasTarget(grants[1]));
+  store.LetAnswer();
+  call.join();
+  daemon.reset();
+}
+
+TEST_CASE_METHOD(WithOneSilent, "a grant that is asked for again does not wait for an image that is served") {
+  Serve();  // by the tgtd that has it open
+  absl::Notification is_answered;
+  std::jthread call([&] {
+    CHECK(targets->OpenTarget(RowOf(grants[1])) == absl::OkStatus());
+    is_answered.Notify();
+  });
+  CHECK(is_answered.WaitForNotificationWithTimeout(absl::Minutes(1)));
+  store.LetAnswer();
 }
 
 // An image that nobody can open while it lives, for less than a minute: who tries waits.
@@ -323,6 +296,23 @@ TEST_CASE_METHOD(WithOneSilent, "a tgtd that hangs while it opens an image is st
   };
   CHECK(Eventually(is_another, absl::Minutes(1)));
   CHECK(Eventually([&] { return Writes(grants[0]); }, absl::Minutes(1)));
+}
+
+// It could not know why tgtd does not answer, and each start failed until the image answered.
+TEST_CASE_METHOD(WithOneSilent, "an agent that is started while tgtd hangs on an image serves the others") {
+  EndTgtd();
+  Serve();
+  daemon.reset();
+  const Unopenable unopenable(store.VolumePath(grants[1].volume));
+  store.LetAnswer();
+  const GrantRow row = RowOf(grants[1]);
+  const VolumeRow volume = catalogue->volumes().FindVolume(row.cluster, row.volume).value();
+  const LunBacking backing = {.path = store.VolumePath(row.volume), .may_be_silent_alone = true};
+  REQUIRE(absl::IsUnavailable(table->OpenTarget(row, volume.volume, backing)));
+  BeginAgent();
+  Serve();
+  for (const Grant& grant : grants)
+    if (grant.volume != grants[1].volume) CHECK(Writes(grant));
 }
 
 // Images each of which takes a while to open. The kernel tells by its lease of the file that somebody tries.

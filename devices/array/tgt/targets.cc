@@ -140,12 +140,14 @@ absl::Status TargetTable::AllowDigests(int32_t target, Digests digests) const {
   return tgt_->SetTargetParameter(target, "DataDigest", digests == Digests::kAll ? "CRC32C" : "None");
 }
 
+bool TargetTable::IsOpen(const GrantRow& grant) const {
+  const absl::MutexLock lock(&mu_);
+  return open_.contains(NumberOf(grant));
+}
+
 absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume, const LunBacking& backing) {
   const int32_t target = NumberOf(grant);
-  {
-    const absl::MutexLock lock(&mu_);
-    if (open_.contains(target)) return absl::OkStatus();
-  }
+  if (IsOpen(grant)) return absl::OkStatus();
   const Connection connection = ConnectionOf(grant);
   RETURN_IF_ERROR(OkIfThere(tgt_->NewTarget(target, connection.target)));
   FAIL_POINT("array.target.made");

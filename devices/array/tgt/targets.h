@@ -28,6 +28,7 @@ struct TargetTableOptions {
   std::function<std::vector<std::string>()> portals;  // the portals that are open; one at least
   std::vector<std::string> peer_portals = {};         // where a volume's target is when another host has it
   std::string cache_id;                               // the LUN's product id; cache_id.h
+  std::string opening_mark = "";                      // of the ImageOpenings
 };
 
 // By which the targets of a node's grants prove themselves to it; `key` is the catalogue's.
@@ -35,7 +36,8 @@ std::string MakeTargetSecret(const std::string& key, const ClusterId& cluster, c
 
 class TargetTable {
  public:
-  TargetTable(const TgtClient* tgt, TargetTableOptions options) : tgt_(tgt), options_(std::move(options)) {}
+  TargetTable(const TgtClient* tgt, TargetTableOptions options)
+      : tgt_(tgt), options_(std::move(options)), openings_(options_.opening_mark) {}
 
   // How the node reaches it at this host.
   Connection ConnectionOf(const GrantRow& grant) const;
@@ -44,6 +46,7 @@ class TargetTable {
   Connection ConnectionWithPeersOf(const GrantRow& grant) const;
   absl::Status OpenTarget(const GrantRow& grant, const Volume& volume, const LunBacking& backing)
       ABSL_LOCKS_EXCLUDED(mu_, accounts_mu_);
+  bool IsOpen(const GrantRow& grant) const ABSL_LOCKS_EXCLUDED(mu_);
   // Makes a target that cannot be opened now exist, offline: tgtd then answers "try again" (0300), and not
   // "target not found", by which an initiator gives its device up for good. OpenTarget ends it.
   absl::Status HoldTarget(const GrantRow& grant);
@@ -90,7 +93,7 @@ class TargetTable {
   const TgtClient* const tgt_;
   const TargetTableOptions options_;
   ImageOpenings openings_;
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
   absl::flat_hash_set<int32_t> open_ ABSL_GUARDED_BY(mu_);
   // Also held while tgtd makes and deletes them, so that no account is deleted that was made anew.
   absl::Mutex accounts_mu_;

@@ -194,12 +194,14 @@ absl::StatusOr<TgtDaemon::Process> TgtDaemon::FindOrSpawn() {
 }
 
 absl::Status TgtDaemon::BringUp() {
-  ASSIGN_OR_RETURN(process_, FindOrSpawn());
-  RETURN_IF_ERROR(CloseOtherPortals());
-  const absl::Status status = PutTargetsBack();
+  absl::StatusOr<Process> found = FindOrSpawn();
+  if (!found.ok()) return EndSilentHolder(found.status()) ? BringUp() : found.status();
+  process_ = *std::move(found);
+  const absl::Status closed = CloseOtherPortals();
+  const absl::Status status = closed.ok() ? PutTargetsBack() : closed;
   // A tgtd of ours that serves what the catalogue does not know: after a restore, or if a target's number was
   // recorded and lost. Its sessions would write to volumes that nobody granted, so it must go.
-  if (absl::IsFailedPrecondition(status) && process_.taken_over) {
+  if (closed.ok() && absl::IsFailedPrecondition(status) && process_.taken_over) {
     LogWarn("array", "tgtd cannot be taken over, starting afresh", {{"why", std::string(status.message())}});
     KillTgtd();
     return BringUp();
@@ -223,6 +225,19 @@ bool TgtDaemon::HangsOnImage(const absl::Status& trouble) {
   LogError("array", "tgtd does not answer while it opens an image, and is started again without it",
            {{"process", absl::StrCat(process_.pid)}, {"trouble", std::string(trouble.message())}});
   return true;
+}
+
+// One that has hung for long takes no more connections, so it is found only by its lock.
+bool TgtDaemon::EndSilentHolder(const absl::Status& trouble) {
+  const pid_t holder = lock_.FindHolder();
+  if (holder == 0 || holder == ::getpid() || WaitForEither(-1, stop_.get(), absl::ZeroDuration()) == 1)
+    return false;
+  process_ = {.pid = holder, .handle = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, holder, 0)))};
+  const bool is_still = process_.handle && lock_.CheckHolder(holder, options_.control_port).ok();
+  const bool hangs = is_still && HangsOnImage(absl::UnavailableError(trouble.message()));
+  if (hangs) KillTgtd();
+  process_ = {};
+  return hangs;
 }
 
 absl::Status TgtDaemon::PutTargetsBack() {

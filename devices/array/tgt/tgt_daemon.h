@@ -9,7 +9,8 @@
 //
 // A tgtd that hangs is reported, and not killed: it may be waiting for a disk, and then the next one would
 // too, and initiators that could have waited would have to log in anew. But one that hangs while it opens an
-// image that may be silent alone is killed, and the next one goes on without that image (image_openings.h).
+// image that may be silent alone is killed, and the next one goes on without that image (image_openings.h),
+// also where an agent before this one had it open the image.
 
 #include <sys/types.h>
 
@@ -104,6 +105,7 @@ class TgtDaemon {
   absl::Status CloseOtherPortals();
   absl::Status OpenPortals();
   bool HangsOnImage(const absl::Status& trouble);
+  bool EndSilentHolder(const absl::Status& trouble);
   void KillTgtd();
   void BeginWatching();
   void WatchTgtd();

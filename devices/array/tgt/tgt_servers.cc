@@ -103,7 +103,8 @@ struct TgtServers::Server {
         table(&client, {.array = options.array,
                         .portals = [this] { return daemon.ListOpenPortals(); },
                         .peer_portals = std::move(peer_portals),
-                        .cache_id = options.cache_id}),
+                        .cache_id = options.cache_id,
+                        .opening_mark = daemon_options.lock_path + ".opening"}),
         targets(catalogue, images, table, gates, options.drain_timeout, number),
         daemon(
             daemon_options, client, &table.openings(),

@@ -1,0 +1,47 @@
+#include "devices/array/tgt/gated_questions.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "devices/array/tgt/image_questions.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
+
+}  // namespace
+
+absl::StatusOr<LunBacking> GatedQuestions::BackingOf(const GrantRow& grant) {
+  const std::shared_ptr<Question> question = Ask(images_.VolumePath(grant.volume));
+  question->is_answered.WaitForNotificationWithTimeout(kStoreAnswers);  // a slow store is not a silent one
+  while (!question->is_answered.WaitForNotificationWithTimeout(kLookAgain)) {
+    if (IsReleaseDue(grant))
+      return absl::UnavailableError(absl::StrCat("volume ", grant.volume.value(),
+                                                 ": its image does not answer, and a grant of it is to be "
+                                                 "released; try again"));
+  }
+  return question->answer;
+}
+
+// One thread for each volume at most, since a node repeats a call that was given up.
+std::shared_ptr<GatedQuestions::Question> GatedQuestions::Ask(const std::string& path) {
+  const absl::MutexLock lock(&mu_);
+  std::erase_if(asked_, [](const auto& each) { return each.second.question->is_answered.HasBeenNotified(); });
+  Asked& asked = asked_[path];
+  if (asked.question) return asked.question;
+  asked.question = std::make_shared<Question>();
+  asked.thread = std::jthread([this, path, question = asked.question] {
+    question->answer = images_.BackingOf(path);
+    question->is_answered.Notify();
+  });
+  return asked.question;
+}
+
+bool GatedQuestions::IsReleaseDue(const GrantRow& grant) const {
+  const auto grants = catalogue_.grants().ListGrants(grant.cluster, {.volume = grant.volume, .node = {}});
+  return grants.ok() && std::ranges::any_of(*grants, &GrantRow::releasing);
+}
+
+}  // namespace lunkeeper

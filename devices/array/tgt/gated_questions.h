@@ -1,0 +1,48 @@
+#pragma once
+// Questions to the store by a call that is inside a volume's gate. A release, and so a fence, needs the gate,
+// and the store may be silent for as long as it takes: so the call gives up once a grant of the volume is to
+// be released.
+//
+// Thread-safe. A question goes on when nobody waits for it any more, and the next call for the volume waits
+// for its answer. The destructor waits for questions that were begun. What it is made of outlives it.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "devices/array/tgt/catalogue.h"
+#include "devices/array/tgt/image_store.h"
+
+namespace lunkeeper {
+
+class GatedQuestions {
+ public:
+  GatedQuestions(Catalogue& catalogue, const ImageStore& images) : catalogue_(catalogue), images_(images) {}
+
+  // As ImageStore::BackingOf, of the grant's volume. UNAVAILABLE, too: it was given up.
+  absl::StatusOr<LunBacking> BackingOf(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  struct Question {
+    absl::StatusOr<LunBacking> answer = absl::UnavailableError("not answered");
+    absl::Notification is_answered;
+  };
+  struct Asked {
+    std::shared_ptr<Question> question;
+    std::jthread thread;
+  };
+  std::shared_ptr<Question> Ask(const std::string& path) ABSL_LOCKS_EXCLUDED(mu_);
+  bool IsReleaseDue(const GrantRow& grant) const;
+
+  Catalogue& catalogue_;
+  const ImageStore& images_;
+  absl::Mutex mu_;
+  std::map<std::string, Asked> asked_ ABSL_GUARDED_BY(mu_);  // by path
+};
+
+}  // namespace lunkeeper
