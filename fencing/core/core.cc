@@ -146,7 +146,7 @@ void Core::ActAsLeader() {
   auto classification = classifications.begin();
   for (const auto& [node, known] : state_.evidence.nodes()) {
     Decide(state_, node, *classification++);
-    KickCrashLoops(state_, node, known);
+    KickPods(state_, node, known);
   }
   // Nodes of which nothing is known but a fence: it may have lost its record.
   for (const auto& [array, fence] : state_.arrays.AllFences())

@@ -210,6 +210,21 @@ void ReportPodsLeft(State& state, const NodeId& node, const Classification& clas
   ReportRefusal(state, node, std::move(text), Refusal::kLeftAlone);
 }
 
+// A device of its own failed for good, and array and path work again. No restart of a container brings such a
+// device back: only a new pod gets a new one. While a fence is open its volumes are that failover's.
+bool NeedsNewDevice(const State& state, const NodeId& node, const NodeEvidence& known, const Pod& pod) {
+  if (known.heartbeat.failed.empty() || state.cluster.FindFence(node)) return false;
+  bool failed = false;
+  for (const auto& [array, used] : pod.volumes) {
+    if (!state.evidence.Reaches(node, array, state.now)) return false;
+    failed =
+        failed || std::any_of(used.begin(), used.end(), [&](const VolumeId& volume) {
+          return known.heartbeat.failed.contains(volume) && state.evidence.HoldsVolume(node, array, volume);
+        });
+  }
+  return failed;
+}
+
 }  // namespace
 
 void Decide(State& state, const NodeId& node, Classification classification) {
@@ -255,7 +270,7 @@ void Decide(State& state, const NodeId& node, Classification classification) {
   RecordDecision(state, std::move(fence));
 }
 
-void KickCrashLoops(State& state, const NodeId& node, const NodeEvidence& known) {
+void KickPods(State& state, const NodeId& node, const NodeEvidence& known) {
   const auto window = state.settings.kick_window;
   if (!known.outage_until || state.now - *known.outage_until >= window) return;
   if (state.settings.paused || state.settings.dry_run ||
@@ -263,8 +278,8 @@ void KickCrashLoops(State& state, const NodeId& node, const NodeEvidence& known)
     return;
   std::erase_if(state.kicked, [&](const auto& kick) { return state.now - kick.second >= window; });
   for (const auto* pod : state.cluster.PodsOn(NameOf(node))) {
-    if (!pod->crash_looping || pod->deleting || state.kicked.contains(pod->uid) || pod->volumes.empty())
-      continue;
+    if (pod->deleting || state.kicked.contains(pod->uid) || pod->volumes.empty()) continue;
+    if (!pod->crash_looping && !NeedsNewDevice(state, node, known, *pod)) continue;
     // The same rules as for a move: who opted out of that does not want this either.
     if (!WhyLeft(*pod, pod->node, state.cluster, state.settings).empty()) continue;
     if (static_cast<int>(state.kicked.size()) >= state.settings.kicks) return;

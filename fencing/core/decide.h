@@ -10,8 +10,9 @@ namespace lunkeeper::fencing {
 // administrator's taint, on demand for a volume, or because the array has a fence that nobody recorded.
 void Decide(State& state, const NodeId& node, Classification classification);
 
-// Asks crash-looping pods of a node that is well again after an outage to start anew, each once.
-void KickCrashLoops(State& state, const NodeId& node, const NodeEvidence& known);
+// Asks pods of a node that is well again after an outage to start anew, each once: a pod that crash-loops,
+// and one whose device failed for good, whatever it does.
+void KickPods(State& state, const NodeId& node, const NodeEvidence& known);
 
 // Removes taints whose NodeFence is gone, or is of another instance.
 void SweepTaints(State& state);

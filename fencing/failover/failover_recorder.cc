@@ -205,13 +205,18 @@ void FailoverRecorder::RecordSuccess(const Action& action, const Answer& answer)
 }
 
 // The reason was noted when the deletion was requested: by now the pod may be gone, and its node's fence,
-// too. A deletion without a noted fence is a kick, which is the graceful deletion of a pod that crash-loops
-// after an outage, so that its replacement starts without kubelet's back-off.
+// too. A deletion without a noted fence is a kick: the graceful deletion of a pod that crash-loops after an
+// outage, so that its replacement starts without kubelet's back-off, or of one whose device failed for good.
 void FailoverRecorder::ReportDeletedPod(const DeletePod& call, uint64_t id) {
   const auto failover = deletions_.find(id);
-  if (failover == deletions_.end())
+  if (failover == deletions_.end()) {
+    const PodFacts* facts = objects_.FindPod(call.pod);
+    const bool device = facts != nullptr && facts->uid == call.uid && !facts->crash_looping;
     return AddPodEvent(call.pod, call.uid, "Kicked", "Delete",
-                       "it crash-looped after an outage of its node; a new pod starts without waiting");
+                       device ? "its device failed for good; a new pod gets a new one"
+                              : "it crash-looped after an outage of its node; a new pod starts without "
+                                "waiting");
+  }
   const NodeId& node = failover->second;
   AddPodEvent(call.pod, call.uid, "FailedOver", "Delete",
               absl::StrCat("moved off node ", NameOf(node).value(), "; see nodefence ", node.value()));
