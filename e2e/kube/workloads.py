@@ -69,14 +69,18 @@ class Workloads:
         self.pod(name, claim)
         return self.wait_for_pod(name)
 
-    def stateful_set(self, name, replicas=1, claim=None, more_volumes=(), claims=True, **spec):
+    def stateful_set(
+        self, name, replicas=1, claim=None, more_volumes=(), claims=True, shares=None, **spec
+    ):
         """`claim`: differences from the usual claim; `spec`: from the usual pod.
 
-        Without `claims` the volume is an emptyDir.
+        Without `claims` the volume is an emptyDir. `shares`: a claim that there is already, in its place.
         """
+        claims = claims and shares is None
+        data = {"persistentVolumeClaim": {"claimName": shares}} if shares else {"emptyDir": {}}
         selector = {"app": name}
         template = {"metadata": {"name": "data"}, "spec": claim_spec(**(claim or {}))}
-        volumes = list(more_volumes) if claims else [{"name": "data", "emptyDir": {}}, *more_volumes]
+        volumes = list(more_volumes) if claims else [{"name": "data", **data}, *more_volumes]
         self.apply(
             {
                 "apiVersion": "apps/v1",

@@ -18,9 +18,11 @@ DEVICE, FILE = "/dev/data", "/data/file"
 class Writer:
     THREADS, BLOCKS = 4, 4096
 
-    def __init__(self, workloads, name, claim, *, block=False, owner="Pod", **spec):
-        """`owner`: Pod, or StatefulSet for a pod that is recreated; `claim` is its template then."""
-        self.workloads, self.name, self.target = workloads, name, DEVICE if block else FILE
+    def __init__(self, workloads, name, claim, *, block=False, owner="Pod", file=FILE, **spec):
+        """`owner`: Pod, or StatefulSet for a pod that is recreated; `claim` is its template then, or the name
+        of a claim that it shares with other writers, each with a `file` of its own.
+        """
+        self.workloads, self.name, self.target = workloads, name, DEVICE if block else file
         self.pod = f"{name}-0" if owner == "StatefulSet" else name
         folder = workloads.cluster.folder / "records"
         folder.mkdir(exist_ok=True)
@@ -28,6 +30,8 @@ class Writer:
         spec = {**self._spec(block), **spec}
         if owner == "Pod":
             workloads.pod(name, claim, **spec, restartPolicy="Never")
+        elif isinstance(claim, str):
+            workloads.stateful_set(name, shares=claim, **spec)
         else:
             workloads.stateful_set(name, claim=claim, **spec)
 
@@ -40,8 +44,9 @@ class Writer:
         )
         where.setdefault("volumeMounts", []).append({"name": "records", "mountPath": "/records"})
         # All blocks exist beforehand, so that a later direct write does not depend on a change of metadata.
-        fill = f"dd if=/dev/zero of={FILE}.new bs=1M count=32 conv=fsync && mv {FILE}.new {FILE} && sync"
-        prepare = "" if block else f"[ -e {FILE} ] || ({fill}); "
+        file = self.target
+        fill = f"dd if=/dev/zero of={file}.new bs=1M count=32 conv=fsync && mv {file}.new {file} && sync"
+        prepare = "" if block else f"[ -e {file} ] || ({fill}); "
         script = (
             f"{prepare}exec block_checker write --device={self.target} --record=/records/{self.record.name} "
             f"--threads={self.THREADS} --blocks={self.BLOCKS} --flush-every=64"
@@ -68,7 +73,9 @@ class Writer:
             if self.acknowledged() >= wanted:
                 return True
             pod = self.workloads.kubectl.find("pod", self.pod, *self.workloads.here)
-            if pod and pod["status"].get("phase") in ("Failed", "Succeeded"):
+            # One that is being deleted ends too, and is replaced.
+            over = pod and "deletionTimestamp" not in pod["metadata"]
+            if over and pod["status"].get("phase") in ("Failed", "Succeeded"):
                 raise AssertionError(f"the writer ended:\n{self.said()}")
             return False
 

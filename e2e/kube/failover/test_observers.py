@@ -4,9 +4,12 @@ import time
 
 from cluster import faults
 from cluster.faults import find_processes
+from cluster.storage import AGENT_PORT
 from harness.cleanup import wait_until
 from harness.processes import kill_pid
 from kube.failover.watching import MOVES_SECONDS
+
+YIELDS_SECONDS = 30
 
 
 def test_the_leaders_own_node_loses_its_power(place, failover):
@@ -90,3 +93,43 @@ def test_the_leader_stalls(place, failover):
             time.sleep(6)
         failover.stays_quiet(4, lambda: db.stays(uid))
     db.lost_nothing()
+
+
+def test_the_leader_is_cut_off_from_one_node(place, failover):
+    """Another controller hears the node: nothing is fenced, and that one leads. It fails the node over."""
+    controllers, leading = failover.with_controllers(), failover.leader()
+    db = place(node=next(name for name in failover.cluster.nodes if name not in controllers))
+    uid = db.uid()
+    faults.cut_off(failover.host(leading), hosts=[db.host])
+    another_leads(failover, leading)
+    failover.stays_quiet(15, lambda: db.stays(uid))
+    db.writer.goes_on()
+    db.host.power_off()
+    db.moves(seconds=2 * MOVES_SECONDS)
+    db.lost_nothing()
+
+
+def test_the_leader_is_cut_off_from_the_array_alone(place, failover):
+    """Its own node's volumes go on. Another one leads, and fails over."""
+    controllers, leading = failover.with_controllers(), failover.leader()
+    beside = place("beside", node=leading)
+    db = place(node=next(name for name in failover.cluster.nodes if name not in controllers))
+    uid, beside_uid = db.uid(), beside.uid()
+    faults.cut_off(beside.host, ports=[AGENT_PORT])
+    another_leads(failover, leading)
+    failover.stays_quiet(15, lambda: db.stays(uid) and beside.stays(beside_uid))
+    beside.writer.goes_on()
+    db.host.power_off()
+    db.moves(seconds=2 * MOVES_SECONDS)
+    assert beside.stays(beside_uid)
+    for each in (db, beside):
+        each.lost_nothing()
+
+
+def another_leads(failover, leading):
+    wait_until(
+        lambda: failover.leader() != leading,
+        YIELDS_SECONDS,
+        lambda: f"another controller than that of {leading} leads\n{failover.tell()}",
+        pause=0.3,
+    )

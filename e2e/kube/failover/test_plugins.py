@@ -2,12 +2,13 @@
 
 import contextlib
 import time
+from types import SimpleNamespace
 
 from cluster import deploy, faults
 from cluster.faults import find_processes, kill_all
 from harness.cleanup import wait_until
 from harness.processes import kill_pid
-from kube.failover.watching import SLOW_SECONDS
+from kube.failover.watching import SLOW_SECONDS, Placed
 
 PLUGIN = ("lunkeeper", "serve", "--mode=node")
 PROBATION_SECONDS = 60
@@ -51,6 +52,20 @@ def test_a_hung_plugin_is_no_dead_node(place, failover):
     with undisturbed(place, failover) as (db, stays), faults.stopped(find_processes(db.host, *PLUGIN)):
         stays(15)
         db.writer.goes_on()
+
+
+def test_a_plugin_that_hangs_while_its_volumes_are_idle_is_no_dead_node(workloads, failover):
+    """No heartbeat and no I/O: only its kernel and its kubelet show that the node lives."""
+    workloads.stateful_set("idle")
+    idle = Placed(failover, workloads, SimpleNamespace(pod="idle-0"))
+    uid = idle.uid()
+    workloads.shell("idle-0", "echo kept > /data/file && sync")
+    with faults.stopped(find_processes(idle.host, *PLUGIN)):
+        failover.wait_for_classification(idle.node, "its plugin hangs or restarts")
+        failover.stays_quiet(30, lambda: idle.stays(uid))
+        assert workloads.shell("idle-0", "cat /data/file").strip() == "kept"
+    failover.stays_quiet(5, lambda: idle.stays(uid))
+    workloads.shell("idle-0", "echo more >> /data/file && sync")
 
 
 def test_an_upgrade_moves_nothing(place, failover):

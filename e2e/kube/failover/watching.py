@@ -157,6 +157,23 @@ class Failover:
 
         return wait_until(found, 30, "a controller leads", pause=0.2)
 
+    def with_controllers(self):
+        """The nodes where controllers run, each on one of its own: earlier faults may have brought two
+        together.
+        """
+
+        def apart():
+            pods = deploy.pods(self.cluster, "controller")
+            nodes = {pod["spec"].get("nodeName") for pod in pods}
+            if len(nodes) == len(pods):
+                return nodes
+            here = f"--namespace={deploy.NAMESPACE}"
+            self.kubectl("delete", "pod", pods[0]["metadata"]["name"], here, seconds=120)
+            self.wait_until_plugins_are_ready()
+            return None
+
+        return wait_until(apart, READY_SECONDS, "the controllers run on different nodes", pause=1)
+
     def said(self, but_on=None):
         """What each controller says of itself and of the nodes, but for those on one node."""
         return [
