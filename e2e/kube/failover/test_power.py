@@ -95,6 +95,23 @@ def test_a_reboot_in_order_moves_the_pod_without_a_drain(place, failover):
     db.lost_nothing()
 
 
+@pytest.mark.timeout(900)
+def test_all_nodes_lose_their_power_and_come_back(place, failover):
+    """With the controllers, which can fence nobody then."""
+    writers = [place(f"db-{node}", node=node) for node in failover.cluster.nodes]
+    for each in writers:
+        each.host.power_off()
+    for each in writers:
+        each.host.boot()
+    for each in writers:
+        each.writer.goes_on(seconds=3 * OVER_SECONDS)
+    failover.wait_until_plugins_are_ready()
+    for each in writers:
+        failover.wait_until_over(each.node)
+        each.writer.verify(each.writer.pod)
+        each.writer.goes_on()  # it ends at the first error, and at bad data
+
+
 def test_the_pod_can_come_back_after_its_nodes_return(place, failover, workloads):
     """The volume is attached again to a node that was fenced."""
     db = place()
