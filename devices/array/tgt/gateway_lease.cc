@@ -214,9 +214,9 @@ void GatewayLease::ReleaseIfUnserved(const std::function<absl::Status()>& stop) 
           {{"array", options_.array}, {"released", released.ToString()}});
 }
 
-void GatewayLease::NoteServed() {
-  unserved_ = false;
-  if (options_.on_served) options_.on_served();
+void GatewayLease::NoteStarted() {
+  NoteServed();
+  if (options_.on_started) options_.on_started();
 }
 
 // The record is what this object wrote last, since nobody else changes it without taking it.

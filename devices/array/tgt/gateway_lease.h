@@ -61,7 +61,7 @@ struct GatewayLeaseOptions {
   // Asked some times in `takeover_after` while renewals fail, on a thread of its own: which other gateways
   // are seen to serve, other than by Ceph. That one begins to is on_lost. It answers in about a second.
   std::function<std::set<std::string>()> list_serving = nullptr;
-  std::function<void()> on_served = nullptr;  // called by NoteServed
+  std::function<void()> on_started = nullptr;  // called by NoteStarted
 };
 
 class GatewayLease {
@@ -90,7 +90,8 @@ class GatewayLease {
   void ReleaseUnlessServed() { unserved_ = true; }
   // At once what the destructor would do, after `stop`, whose error means: not at all.
   void ReleaseIfUnserved(const std::function<absl::Status()>& stop) ABSL_LOCKS_EXCLUDED(mu_);
-  void NoteServed();
+  void NoteServed() { unserved_ = false; }
+  void NoteStarted();  // the same, and calls are answered, too
 
   // UNAVAILABLE: the record has not been renewed for so long that another gateway may soon take the array.
   absl::Status CheckHeld() const;
@@ -128,8 +129,7 @@ class GatewayLease {
   const CephPool& pool_;
   const GatewayLeaseOptions options_;
   TakeoverTimes times_;
-  // At the last look, of the looks' thread; nothing: renewals succeeded.
-  std::optional<std::set<std::string>> served_;
+  std::optional<std::set<std::string>> served_;  // at the looks' last; nothing: renewals succeeded
   const bool tgtds_go_on_;
   const uint64_t epoch_;
   std::set<ClientAddress> shut_out_;

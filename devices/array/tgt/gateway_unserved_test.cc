@@ -1,6 +1,8 @@
 // Part of rbd_array_test: needs a Ceph. What a gateway that took an array does with it when it does not
 // serve.
 
+#include <signal.h>
+
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cerrno>
@@ -12,10 +14,12 @@
 #include "base/host_port.h"
 #include "base/open_portal.h"
 #include "devices/array/tgt/gateway_record.h"
+#include "devices/array/tgt/testing/lease_gateway.h"
 #include "devices/array/tgt/testing/replaced_call.h"
 #include "devices/array/tgt/testing/second_gateway.h"
 #include "devices/array/tgt/testing/taken_port.h"
 #include "devices/array/tgt/tgt_servers.h"
+#include "devices/array/tgt/unserved_starts.h"
 
 namespace lunkeeper::testing {
 namespace {
@@ -77,6 +81,50 @@ TEST_CASE_METHOD(WithASecond,
   CHECK(TgtdProcess(second.options.control_port) == tgtd);
 }
 
+// Nobody could be fenced for as long as it crashes.
+TEST_CASE_METHOD(
+    WithASecond,
+    "on Ceph: a gateway that never comes to answer calls leaves its nodes to one that stands by") {
+  list_for_real = Library().rbd_list2;
+  const ReplacedCall list(Library().rbd_list2, FailToList);
+  for (uint64_t i = 0; i < UnservedStarts::kMost; ++i) REQUIRE_FALSE(second.Open().ok());
+  const pid_t tgtd = TgtdProcess(second.options.control_port);
+  REQUIRE(tgtd != 0);
+  REQUIRE_FALSE(second.Open().ok());  // and nobody stands by
+  CHECK_FALSE(IsGivenAway());
+  CHECK(TgtdProcess(second.options.control_port) == tgtd);
+  Gateway other(options.name, "host-b", absl::Seconds(20));
+  absl::Status taken;
+  std::jthread stands_by = other.StandBy(&taken);
+  REQUIRE(Eventually([&] { return !second.Open().ok() && TgtdProcess(second.options.control_port) == 0; },
+                     absl::Minutes(1)));
+  CHECK(Eventually([&] { return other.Record().holder == "host-b.boot"; }));
+  stands_by.join();
+  CHECK(taken == absl::OkStatus());
+}
+
+// It has the array a moment after it has looked at its tgtds, and not when a tgtd that hangs has answered.
+TEST_CASE_METHOD(WithASecond,
+                 "on Ceph: an agent that is started while its tgtd hangs is not too late to keep the array") {
+  REQUIRE(second.Open() == absl::OkStatus());
+  Gateway other(options.name, "host-b", second.options.ceph.takeover_after);
+  absl::Status taken;
+  std::atomic<bool> is_taken = false;
+  std::jthread stands_by([&](const std::stop_token& stop) {
+    taken = other.Take([&](const absl::Status&) {
+      ++other.seen;
+      return stop.stop_requested() ? absl::CancelledError("stop") : absl::OkStatus();
+    });
+    is_taken = true;
+  });
+  REQUIRE(Eventually([&] { return other.seen > 0; }));
+  second.Close();
+  ::kill(TgtdProcess(second.options.control_port), SIGSTOP);  // until that agent finds it
+  CHECK(second.Open() == absl::OkStatus());
+  CHECK_FALSE(is_taken);
+  stands_by.request_stop();
+}
+
 TEST_CASE_METHOD(WithASecond, "on Ceph: a silent image does not keep a gateway from giving the array away") {
   open_for_real = Library().rbd_open_read_only;
   const ReplacedCall open(Library().rbd_open_read_only, OpenUnlessSilent);
@@ -102,6 +150,23 @@ TEST_CASE_METHOD(WithTwoThere, "on Ceph: an array is not given away while one of
   CHECK(IsGivenAway());
   CHECK_FALSE(was_open);
   CHECK(TgtdProcess(second.options.control_port + 1) == 0);
+}
+
+TEST_CASE("nodes that are served are left to another gateway after more starts each time") {
+  TempDir directory;
+  const UnservedStarts starts(directory.path());
+  uint64_t count = 0;
+  const auto count_until_left = [&] {
+    for (count = 0; !starts.IsTimeToLeave(); ++count) starts.CountUp();
+    starts.NoteGivenAway();
+    return count;
+  };
+  CHECK(count_until_left() == UnservedStarts::kMost);
+  CHECK(count_until_left() == 2 * UnservedStarts::kMost);
+  CHECK(count_until_left() == 4 * UnservedStarts::kMost);
+  CHECK(starts.Count() == 7 * UnservedStarts::kMost);
+  starts.ForgetStarts();
+  CHECK(count_until_left() == UnservedStarts::kMost);
 }
 
 }  // namespace lunkeeper::testing

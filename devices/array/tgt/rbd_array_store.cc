@@ -160,6 +160,22 @@ std::function<absl::Status(const absl::Status&)> StandBy(const TgtArrayOptions& 
   };
 }
 
+// Where its tgtds serve, nodes' I/O goes on, and nobody can grant a volume or fence a node. For long that is
+// worse than a takeover, but only if there is somebody to take the array: one that stands by counts while the
+// record is renewed. The tgtds end first. Once they are shut out, nodes would get errors from them, and not
+// go on elsewhere.
+absl::Status LeaveToStandby(GatewayLease& lease, const TgtArrayOptions& options,
+                            const UnservedStarts& starts) {
+  ASSIGN_OR_RETURN(const std::set<std::string> standbys, lease.ListStandbys());
+  if (standbys.empty()) return absl::OkStatus();
+  starts.NoteGivenAway();
+  RETURN_IF_ERROR(KillTgtds(options.pool_dir, kTgtdEnds));
+  RETURN_IF_ERROR(lease.ReleaseArray());
+  return absl::UnavailableError(absl::StrCat(
+      "open array ", options.name, ": this agent has ended at each start before it answered calls, ",
+      "and leaves the array and its nodes to the one that stands by on host ", *standbys.begin()));
+}
+
 absl::StatusOr<std::unique_ptr<GatewayLease>> TakeLease(const CephPool& pool,
                                                         const TgtArrayOptions& options) {
   ASSIGN_OR_RETURN(const std::string holder, NameHolder(options));
@@ -173,7 +189,7 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> TakeLease(const CephPool& pool,
   const UnservedStarts starts(options.pool_dir);
   const bool gives_away = own && !serves && starts.Count() >= UnservedStarts::kMost;
   if (gives_away)
-    LogWarn("array", "this agent has ended at each start before it served the array, and gives it away",
+    LogWarn("array", "this agent has ended at each start before it answered calls, and gives the array away",
             {{"array", options.name}, {"starts", absl::StrCat(starts.Count())}});
   ASSIGN_OR_RETURN(
       std::unique_ptr<GatewayLease> lease,
@@ -188,9 +204,11 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> TakeLease(const CephPool& pool,
            .on_lost = [directory = options.pool_dir](const absl::Status& why) { EndAtOnce(directory, why); },
            // One that stands by has its portal closed.
            .list_serving = [peers = options.peer_portals] { return ListOpenPortals(peers, kPeerAnswers); },
-           .on_served = [starts] { starts.ForgetStarts(); }}));
+           .on_started = [starts] { starts.ForgetStarts(); }}));
+  const bool goes_on = serves && lease->tgtds_go_on();
+  if (goes_on && starts.IsTimeToLeave()) RETURN_IF_ERROR(LeaveToStandby(*lease, options, starts));
   starts.CountUp();
-  if (!serves || !lease->tgtds_go_on()) lease->ReleaseUnlessServed();
+  if (!goes_on) lease->ReleaseUnlessServed();
   RETURN_IF_ERROR(lease->ShutOut());
   if (!lease->tgtds_go_on()) RETURN_IF_ERROR(KillTgtds(options.pool_dir, kTgtdEnds));
   lease->times().EndPhase("shut_out");

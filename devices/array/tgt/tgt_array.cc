@@ -172,7 +172,7 @@ absl::Status TgtArrayImpl::OpenPool() {
   if (is_backup_ || sequence() < seen_->at_open()) {
     LogError("array", std::string(CheckServing().message()));
     // Given away, it would be served without that word: another host's agent remembers less.
-    if (store_.lease != nullptr) store_.lease->NoteServed();
+    if (store_.lease != nullptr) store_.lease->NoteStarted();
     return absl::OkStatus();
   }
   return BeginServing();
@@ -351,7 +351,10 @@ absl::Status TgtArrayImpl::BeginServing() {
   }
   heartbeat_luns_->StartLooking();
   serving_ = true;
-  if (!are_files) store_.lease->times().NoteServing();
+  if (!are_files) {
+    store_.lease->NoteStarted();
+    store_.lease->times().NoteServing();
+  }
   parts_->RememberSequence();
   return absl::OkStatus();
 }

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
+#include "absl/time/time.h"
 #include "devices/array/tgt/tgt_client.h"
 #include "devices/array/tgt/tgt_servers.h"
 #include "devices/array/tgt/tgtd_lock.h"
@@ -19,10 +20,16 @@
 namespace lunkeeper {
 namespace {
 
+// One that needs longer hangs, or is as good as that. The array's record stands still meanwhile, and another
+// gateway takes it after some seconds.
+constexpr absl::Duration kAnswers = absl::Milliseconds(500);
+
+constexpr int64_t kMostDoublings = 6;
+
 bool HasPortalOpen(pid_t tgtd, int number, const std::vector<std::string>& portals) {
   int control_port = 0;
   if (!absl::SimpleAtoi(ReadControlPort(tgtd), &control_port)) return true;
-  TgtClient client(control_port);
+  TgtClient client(control_port, kAnswers);
   client.TalkOnlyTo(tgtd);
   const absl::StatusOr<std::vector<std::string>> open = client.ListPortals();
   // One that hangs has them, for all that is known; its nodes wait, and would have to log in anew elsewhere.
@@ -34,14 +41,22 @@ bool HasPortalOpen(pid_t tgtd, int number, const std::vector<std::string>& porta
 
 }  // namespace
 
-uint64_t UnservedStarts::Count() const {
-  std::error_code none;
-  const uintmax_t count = std::filesystem::file_size(path_, none);
-  return none ? 0 : count;
+std::string UnservedStarts::Read() const {
+  std::string entries;
+  std::ifstream(path_) >> entries;
+  return entries;
 }
 
 // A crash of this program takes nothing of it along, and after one of the host it is another gateway.
-void UnservedStarts::CountUp() const { std::ofstream(path_, std::ios::app) << '.'; }
+void UnservedStarts::Append(char entry) const { std::ofstream(path_, std::ios::app) << entry; }
+
+uint64_t UnservedStarts::Count() const { return static_cast<uint64_t>(std::ranges::count(Read(), '.')); }
+
+bool UnservedStarts::IsTimeToLeave() const {
+  const std::string entries = Read();
+  const auto times = std::min<int64_t>(std::ranges::count(entries, '/'), kMostDoublings);
+  return entries.size() - (entries.rfind('/') + 1) >= kMost << times;
+}
 
 void UnservedStarts::ForgetStarts() const {
   std::error_code none;
