@@ -66,7 +66,7 @@ void Api::AddNode(const NodeName& name, const NodeId& instance) {
   node.node_id = instance;
   renewed_[name] = world_.now();
   Publish(node);
-  store_.Put(KubeletLeaseOf(name), KubeletLeaseObject(renewed_[name]));
+  store_.Put(KubeletLeaseOf(name), KubeletLeaseObject(renewed_[name], Span()));
 }
 
 void Api::AddWorkload(const Workload& workload) {
@@ -76,7 +76,22 @@ void Api::AddWorkload(const Workload& workload) {
       claimed_by_[volume] = workload.id;
       PublishVolume(volume);
     }
+  if (workload.foreign)
+    store_.Put({kVolumes, "", "foreign-" + NameIn(workload.id)}, ForeignObject(workload.id));
   Ensure(workload);
+}
+
+const Workload* Api::FindWorkloadOf(const PodId& pod) const {
+  for (const auto& workload : workloads_)
+    if (workload.Owns(pod)) return &workload;
+  return nullptr;
+}
+
+const Pod* Api::FindPodOf(const Workload& workload) const {
+  const Pod* found = nullptr;
+  for (const auto& [id, pod] : objects_.pods)
+    if (workload.Owns(id) && (!found || found->deleting)) found = &pod;
+  return found;
 }
 
 absl::StatusOr<Json> Api::Get(const kube::ObjectRef& at) const {
@@ -147,6 +162,7 @@ absl::Status Api::DeletePod(const kube::ObjectRef& at, Grace grace) {
   } else if (!pod.deleting) {
     pod.deleting = true;
     Publish(pod);
+    EnsureSoon(*FindWorkloadOf(pod.id));
   }
   return absl::OkStatus();
 }
@@ -181,22 +197,28 @@ void Api::Ended(const Uid& uid) {
   for (const auto& [id, pod] : objects_.pods) {
     if (pod.uid != uid) continue;
     const auto gone = id;
-    objects_.pods.erase(gone);
-    store_.Erase(RefOf(gone));
-    for (const auto& workload : workloads_)
-      if (workload.id == gone) EnsureSoon(workload);
-    return;
+    if (finalizers == 0) {
+      objects_.pods.erase(gone);
+      store_.Erase(RefOf(gone));
+    } else if (!pod.deleted) {
+      Pod deleted = pod;
+      deleted.deleting = deleted.deleted = true;
+      Publish(deleted);
+    }
+    return EnsureSoon(*FindWorkloadOf(gone));
   }
 }
 
 void Api::BreakWatches() { feeds_.Close(absl::UnavailableError("connection reset")); }
 
 void Api::Ensure(const Workload& workload) {
-  if (objects_.pods.contains(workload.id)) return;
+  const Pod* there = FindPodOf(workload);
+  if (there && (workload.NamesItsPod() || !there->deleting)) return;
   if (!up) return EnsureSoon(workload);
   Pod pod;
-  pod.id = workload.id;
   pod.uid = Uid(workload.id.value() + "-" + std::to_string(++uid_));
+  pod.id = workload.NamesItsPod() ? workload.id : PodId(pod.uid.value());
+  pod.foreign_volumes = workload.foreign;
   pod.owner_kind = workload.owner_kind;
   pod.policy = workload.policy;
   pod.volumes = workload.volumes;
@@ -233,6 +255,10 @@ void Api::LookAfterNodes() {
     node.ready = world_.now() - renewed_[name] < kNodeGrace;
     if (node.ready != known.ready) Publish(node);
   }
+  std::vector<Uid> deleted;
+  for (const auto& [id, pod] : objects_.pods)
+    if (pod.deleted) deleted.push_back(pod.uid);
+  for (const auto& uid : deleted) Ended(uid);
   if (world_.now().since_start() % kOrphanPods >= kNodeLook) return;
   std::vector<Uid> orphans;
   for (const auto& [id, pod] : objects_.pods)
@@ -247,10 +273,10 @@ std::vector<Pod> Api::PodsOn(const NodeName& name) const {
   return result;
 }
 
-void Api::Renew(const NodeName& name, const NodeId& instance) {
+void Api::Renew(const NodeName& name, const NodeId& instance, Span clock_error) {
   if (!objects_.nodes.contains(name)) AddNode(name, instance);
   renewed_[name] = world_.now();
-  store_.Put(KubeletLeaseOf(name), KubeletLeaseObject(renewed_[name]));
+  store_.Put(KubeletLeaseOf(name), KubeletLeaseObject(renewed_[name], clock_error));
   Node node = objects_.nodes.at(name);
   if (node.node_id == instance) return;
   node.node_id = instance;  // its driver registered anew
@@ -321,11 +347,9 @@ void Api::AllowVolumesAsOperator() {
   }
 }
 
-void Api::ForceDeleteAsOperator(const PodId& id) {
-  const auto found = objects_.pods.find(id);
-  if (found == objects_.pods.end()) return;
-  const auto uid = found->second.uid;
-  Ended(uid);
+void Api::ForceDeleteAsOperator(const Workload& workload) {
+  const Pod* pod = FindPodOf(workload);
+  if (pod) Ended(Uid(pod->uid));  // a copy: it goes
 }
 
 }  // namespace lunkeeper::fencing::sim

@@ -15,14 +15,19 @@
 
 namespace lunkeeper::fencing::sim {
 
-// What a workload's pods look like; there is one pod of each.
+// What a workload's pods look like; there is one pod of each that is not being deleted.
 struct Workload {
   PodId id;
   std::string owner_kind = "StatefulSet";
   FailoverPolicy policy = FailoverPolicy::kUnsaid;
   VolumesByArray volumes;
-  Span think = 200_ms;  // between its writes
-  bool Protected() const { return policy != FailoverPolicy::kNever; }
+  bool foreign = false;  // it has a volume of another driver, too
+  Span think = 200_ms;   // between its writes
+  bool Protected() const { return policy != FailoverPolicy::kNever && !foreign; }
+  // A StatefulSet's pod has its name. Each of another owner has one of its own, and is made when the one
+  // before is only asked to end.
+  bool NamesItsPod() const { return owner_kind == "StatefulSet"; }
+  bool Owns(const PodId& pod) const { return pod == id || pod.value().starts_with(id.value() + "-"); }
 };
 
 class Api {
@@ -33,6 +38,9 @@ class Api {
   void AddNode(const NodeName& name, const NodeId& instance);
   void AddWorkload(const Workload& workload);
   std::vector<Workload>& workloads() { return workloads_; }
+  const Workload* FindWorkloadOf(const PodId& pod) const;  // null: it is nobody's
+  // The one that is to stay, if there are two; null: none.
+  const Pod* FindPodOf(const Workload& workload) const;
 
   // The verbs of the product's client (fencing/kube/kube_client.h), at the server.
   absl::StatusOr<Json> Get(const kube::ObjectRef& at) const;
@@ -51,7 +59,7 @@ class Api {
 
   // Kubelets.
   std::vector<Pod> PodsOn(const NodeName& name) const;
-  void Renew(const NodeName& name, const NodeId& instance);
+  void Renew(const NodeName& name, const NodeId& instance, Span clock_error);
   void Report(const Uid& pod, bool running, bool crash_looping);
   void Ended(const Uid& pod);  // its graceful end is done
 
@@ -59,16 +67,18 @@ class Api {
   bool up = true;
   bool refuses = false;  // connections, while it is down; or else it takes them, and says nothing
   int error_percent = 0, late_percent = 0;
+  int finalizers = 0;  // of each pod: it stays, deleted, until there are none
   void TakeCopy();
   void RestoreCopy();
   void BreakWatches();
+  void Compact() { store_.Compact(); }
   void DeleteNode(const NodeName& name);
   void SetOutOfService(const NodeName& name, bool on);
   void CreateFence(const NodeId& node);
   void DeleteFence(const NodeId& node);
   void EndAllAsOperator();  // whatever people asked for, they take back
   void DeletePodAsOperator(const PodId& pod);
-  void ForceDeleteAsOperator(const PodId& pod);
+  void ForceDeleteAsOperator(const Workload& workload);
   void DeleteByForce(const PodId& pod);
   void AllowVolumesAsOperator();  // all that nodes died of
 

@@ -4,6 +4,7 @@
 
 #include "fencing/sim/api_client.h"
 
+#include <stop_token>
 #include <utility>
 
 #include "fencing/failover/facts.h"
@@ -31,19 +32,25 @@ bool IsDeed(const ObjectRef& at) {
 class ApiWatch final : public kube::WatchStream {
  public:
   using Distort = std::function<bool(Json&)>;
-  ApiWatch(Process& process, std::shared_ptr<Feed> feed, absl::Time deadline, Distort distort)
-      : process_(process), feed_(std::move(feed)), deadline_(deadline), distort_(std::move(distort)) {}
+  ApiWatch(Process& process, std::shared_ptr<Feed> feed, absl::Duration deadline, std::stop_token stop,
+           Distort distort)
+      : process_(process),
+        feed_(std::move(feed)),
+        deadline_(deadline),
+        stop_(std::move(stop)),
+        distort_(std::move(distort)) {}
   ~ApiWatch() override { feed_->end = absl::CancelledError("nobody reads it"); }
 
   absl::StatusOr<std::optional<kube::Change>> Next() override {
     for (;;) {
       while (feed_->changes.empty()) {
-        if (process_.dead()) return absl::UnavailableError("the process is dead");
+        if (process_.dead() || stop_.stop_requested()) return absl::CancelledError("the process ends");
         if (feed_->end) return OfEnd(*feed_->end);
-        if (process_.WallNow() >= deadline_) return NoAnswer();
+        if (process_.SteadyNow() >= deadline_) return NoAnswer();
         Process::Wait wait(process_);
         feed_->arrived = wait.wake();
-        wait.AwaitFor(process_.InWorld(deadline_ - process_.WallNow()));
+        const std::stop_callback stopped(stop_, wait.wake());
+        wait.AwaitFor(process_.InWorld(deadline_ - process_.SteadyNow()));
         feed_->arrived = nullptr;
       }
       kube::Change change = std::move(feed_->changes.front());
@@ -60,7 +67,8 @@ class ApiWatch final : public kube::WatchStream {
 
   Process& process_;
   const std::shared_ptr<Feed> feed_;
-  const absl::Time deadline_;
+  const absl::Duration deadline_;
+  const std::stop_token stop_;
   const Distort distort_;
 };
 
@@ -97,7 +105,9 @@ class ApiClient final : public kube::KubeClient {
     auto feed = std::make_shared<Feed>();
     feed->selection = selection;
     feed->reader = process_.endpoint();
-    const Span lasts = process_.InWorld(limits.until - process_.WallNow());
+    // The steady clock's, as kube::Limits has it: people may set the time of day meanwhile.
+    const absl::Duration left = limits.until - process_.WallNow(), deadline = process_.SteadyNow() + left;
+    const Span lasts = process_.InWorld(left);
     const auto opened =
         CallApi<bool>({open_by}, [&api = *world_.api, feed, version, lasts]() -> absl::StatusOr<bool> {
           auto status = api.OpenWatch(feed, version, lasts);
@@ -105,7 +115,7 @@ class ApiClient final : public kube::KubeClient {
           return true;
         });
     if (!opened.ok()) return opened.status();
-    return std::make_unique<ApiWatch>(process_, feed, limits.until, [this, selection](Json& object) {
+    return std::make_unique<ApiWatch>(process_, feed, deadline, limits.stop, [this, selection](Json& object) {
       return DistortObject(selection, object);
     });
   }
@@ -168,7 +178,9 @@ class ApiClient final : public kube::KubeClient {
                              std::function<absl::StatusOr<Json>()> serve) {
     if (at.resource.plural != "leases") return CallApi<Json>(limits, std::move(serve));
     const bool release = TextAt(object, {"spec", "holderIdentity"}).empty();
-    if (release && !process_.dead()) world_.Check([&] { world_.checker->Yields(replica_); });
+    if (release && replica_.running() && !process_.dead())
+      world_.Check([&] { world_.checker->Yields(replica_); });
+    if (release) replica_.NoteRelease();
     auto written = CallApi<Json>(limits, [this, serve = std::move(serve), release, sent = world_.now()] {
       auto stored = serve();
       if (stored.ok() && !release && !process_.dead()) replica_.NoteRenewal(sent);
@@ -203,7 +215,13 @@ class ApiClient final : public kube::KubeClient {
     const bool pod = plural == "pods" && world_.Has(Mutant::kOptOutIgnored);
     const bool volume = plural == "persistentvolumes" && world_.Has(Mutant::kChargeForgotten);
     if (pod || volume) object["metadata"].erase("annotations");
+    if (plural == "pods" && world_.Has(Mutant::kForeignIgnored)) EraseForeign(object["spec"]["volumes"]);
     return true;
+  }
+
+  static void EraseForeign(Json& volumes) {
+    for (size_t i = 0; i < volumes.size(); ++i)
+      if (TextAt(volumes[i], {"name"}) == "foreign") volumes.erase(i);
   }
 
   Replica& replica_;

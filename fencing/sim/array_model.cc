@@ -280,16 +280,19 @@ void ArrayModel::Submit(uint64_t number, const Write& write, std::function<void(
   if (!serves() || found == sessions_.end() || !found->second.open) return;
   ++found->second.in_flight;
   if (world_.Has(Mutant::kAckBeforeLanding)) acknowledge();
-  world_.After(world_.random().Between(1_ms, slow_), [this, number, write, life = life_, acknowledge] {
-    if (life == life_) Land(number, write, acknowledge);
-  });
+  const bool endless = endless_percent_ > 0 && world_.random().Percent(endless_percent_);
+  world_.After(world_.random().Between(1_ms, slow_),
+               [this, number, write, endless, life = life_, acknowledge] {
+                 if (life == life_) Land(number, write, endless, acknowledge);
+               });
 }
 
-void ArrayModel::Land(uint64_t number, const Write& write, const std::function<void()>& acknowledge) {
+void ArrayModel::Land(uint64_t number, const Write& write, bool endless,
+                      const std::function<void()>& acknowledge) {
   auto& session = sessions_.at(number);
-  if (Hangs(session.generation))
-    return world_.After(kHangsOn, [this, number, write, life = life_, acknowledge] {
-      if (life == life_) Land(number, write, acknowledge);
+  if (Hangs(session.generation) || (endless && endless_percent_ > 0))
+    return world_.After(kHangsOn, [this, number, write, endless, life = life_, acknowledge] {
+      if (life == life_) Land(number, write, endless, acknowledge);
     });
   auto& block = stored_.blocks[session.volume][write.block];
   world_.checker->Landing(id_, session.node, session.volume, session.generation, write, block);

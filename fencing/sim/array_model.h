@@ -77,6 +77,7 @@ class ArrayModel {
   void Start(bool sessions_survive);
   void set_second(SecondTgtd now);
   void set_slow(Span most) { slow_ = most; }
+  void set_endless(int percent) { endless_percent_ = percent; }  // of the commands, until it is 0 again
   void set_looks(Span least, Span most) { look_ = {least, most}; }
   // For good, whatever faults come and go.
   void set_steady_looks(Span least, Span most) { look_ = steady_look_ = {least, most}; }
@@ -124,7 +125,7 @@ class ArrayModel {
   bool Drained(const VolumeId& volume) const;
   void CloseGrant(const VolumeId& volume);
   void CloseFencedGrants(ArrayFence& fence);
-  void Land(uint64_t session, const Write& write, const std::function<void()>& acknowledge);
+  void Land(uint64_t session, const Write& write, bool endless, const std::function<void()>& acknowledge);
   void Settle();
   bool FenceIsOver(const NodeId& node, const VolumeSet& volumes) const;
   bool TryGrant(const Waiter& waiter);
@@ -135,6 +136,7 @@ class ArrayModel {
   bool up_ = true, restored_ = false;
   SecondTgtd second_ = SecondTgtd::kAnswers;
   Span slow_ = 3_ms;
+  int endless_percent_ = 0;
   std::pair<Span, Span> look_, steady_look_;  // at least, at most
   Stored stored_, copy_;
   uint64_t last_session_ = 0, life_ = 0, restores_ = 0;

@@ -20,11 +20,7 @@ namespace {
 // A leader acts for 3 s from its last renewal on, and what it has begun leaves it within another one.
 constexpr Span kActsFor = 4300_ms, kMemory = 8_s, kSoft = 55_s, kHard = 1500_ms, kBudgetWindow = 300_s,
                kPause = 29_s;
-constexpr Span kOld = 15_s, kOutseen = 25_s, kYieldPause = 59_s;
-// How long a replica may take for there what is gone, or the other way round: a look that was lost is waited
-// for, and a late heartbeat says that its node lives. And then how long until it yields.
-constexpr Span kSightSettles = 12_s, kYieldsWithin = 5_s, kYoung = 9_s;
-constexpr Span kFresh = 15_s, kVoteLasts = 500_ms;
+constexpr Span kFresh = 15_s, kWritesOn = 1_s, kPauseKnown = 1500_ms, kVoteLasts = 500_ms;
 // A kubelet behind a cut is taken for well again when it next renews its lease only.
 constexpr Span kKubeletMemory = kMemory + kKubeletLease;
 
@@ -34,7 +30,7 @@ bool SilencesKubelet(Cause cause) {
 
 }  // namespace
 
-Checker::Checker(World& world) : world_(world) { LookAtLeader(); }
+Checker::Checker(World& world) : world_(world), leader_(world) {}
 
 void Checker::Fail(const std::string& what) const {
   throw Violation(FormatSeconds(world_.now().since_start()) + "  " + what);
@@ -141,7 +137,8 @@ void Checker::Untainting(const Node& node) {
 
 void Checker::Deleting(const Pod& pod, Grace grace) {
   if (grace == Grace::kOrdinary) return;
-  if (pod.policy == FailoverPolicy::kNever) Fail(pod.id.value() + " has opted out and was deleted by force");
+  if (!world_.api->FindWorkloadOf(pod.id)->Protected())
+    Fail(pod.id.value() + " is to be left alone, and was deleted by force");
   const auto order = ordered_.find(pod.uid);
   const auto ordered_at = order == ordered_.end() ? world_.now() : order->second;
   for (const auto& machine : world_.machines) {
@@ -176,14 +173,13 @@ void Checker::Fences(const ArrayId& array, const NodeId& node, const VolumeSet& 
   const auto record = world_.api->fences().find(node);
   if (record != world_.api->fences().end() && record->second.is_manual()) return;
   // The pods of a name run on its newest machine; what an older one holds it keeps from them.
-  const auto object = world_.api->nodes().find(NameOf(node));
-  if (object != world_.api->nodes().end() && object->second.node_id != node) return;
+  if (world_.api->nodes().contains(NameOf(node)) && IsReplaced(node)) return;
   for (const auto& [id, pod] : world_.api->pods()) {
-    if (pod.policy != FailoverPolicy::kNever || pod.node != NameOf(node) || !pod.running) continue;
+    if (world_.api->FindWorkloadOf(id)->Protected() || pod.node != NameOf(node) || !pod.running) continue;
     for (const auto& [its_array, used] : pod.volumes)
       for (const auto& volume : used)
         if (its_array == array && volumes.contains(volume))
-          Fail(id.value() + " has opted out, and its volume is fenced");
+          Fail(id.value() + " is to be left alone, and its volume is fenced");
   }
 }
 
@@ -196,6 +192,10 @@ void Checker::Decides(const Replica& replica, const NodeFence& fence) {
   const auto yes = replica.YesAt(fence.node);
   if (!adopted && yes && world_.now() - *yes < kVoteLasts)
     Fail(fence.node.value() + " is failed over although its heartbeats reach another replica");
+  if (!adopted) RefuseIfItWrites(replica, fence);
+  const auto paused = world_.paused_since();
+  if (!adopted && paused && world_.now() - std::max(*paused, replica.stalled_until()) > kPauseKnown)
+    Fail(fence.node.value() + " is failed over while failover is paused");
   // A node within the budget stays within it, by any replica's count.
   bool counted = false;
   for (const auto& [who, nodes] : decisions_) {
@@ -212,103 +212,37 @@ void Checker::Decides(const Replica& replica, const NodeFence& fence) {
   decisions.emplace(fence.node, world_.now());
 }
 
-namespace {
-
-struct Sight {
-  size_t arrays = 0, nodes = 0;
-  bool IsMoreThan(const Sight& other) const {
-    return arrays >= other.arrays && nodes >= other.nodes && (arrays > other.arrays || nodes > other.nodes);
-  }
-};
-
-bool AreConnected(const World& world, Endpoint a, Endpoint b) { return world.Open(a, b) && world.Open(b, a); }
-
-bool Sees(const World& world, const Replica& replica, const ArrayModel& array) {
-  return array.serves() && AreConnected(world, replica.endpoint(), array.endpoint());
-}
-
-bool Sees(const World& world, const Replica& replica, const Machine& machine) {
-  const auto node = world.api->nodes().find(machine.name());
-  return node != world.api->nodes().end() && node->second.node_id == machine.id() && machine.Heartbeats() &&
-         world.Open(machine.endpoint(), replica.endpoint());
-}
-
-Sight SightOf(const World& world, const Replica& replica) {
-  Sight sight;
-  for (const auto& array : world.arrays) sight.arrays += Sees(world, replica, *array);
-  for (const auto& machine : world.machines) sight.nodes += Sees(world, replica, *machine);
-  return sight;
-}
-
-bool CouldLead(const World& world, const Replica& replica) {
-  return replica.running() && !replica.stalled() && world.now() - replica.began_at() >= kOld &&
-         world.api->up && AreConnected(world, replica.endpoint(), world.api->endpoint());
-}
-
-}  // namespace
-
-// A look each half second. How soon it has to yield does not matter to a failover that is under way.
-void Checker::LookAtLeader() {
-  world_.After(500_ms, [this] { LookAtLeader(); });
-  NoteSights();
-  for (const auto& leader : world_.replicas) {
-    if (!leader->Leads()) continue;
-    // One that is not told what changes can do nothing with what it sees.
-    const Sight own = leader->Watches() ? SightOf(world_, *leader) : Sight();
-    bool outseen = false, may_stay = !world_.api->fences().empty() || world_.api->error_percent > 0;
-    for (const auto& other : world_.replicas) {
-      if (other == leader || !other->running()) continue;
-      if (world_.now() - other->stalled_until() >= kYoung && MaySeeMore(*other, *leader))
-        outseen_at_[leader->name()] = world_.now();
-      if (!SightOf(world_, *other).IsMoreThan(own)) continue;
-      outseen |= CouldLead(world_, *leader) && CouldLead(world_, *other) && other->Watches() &&
-                 AreConnected(world_, leader->endpoint(), other->endpoint());
-    }
-    const auto yielded = yielded_at_.find(leader->name());
-    may_stay |= yielded != yielded_at_.end() && world_.now() - yielded->second < kYieldPause;
-    if (!outseen || may_stay) {
-      outseen_since_.erase(leader->name());
-    } else if (world_.now() - outseen_since_.emplace(leader->name(), world_.now()).first->second > kOutseen) {
-      Fail(leader->name() + " leads on, although another one sees more");
+// By what its workloads did, and where the replica could see it: whatever else is wrong with a node, one
+// whose I/O goes on is well enough to be left alone. What may end it all the same is its own kubelet, and
+// what has just ended may show as silence yet.
+void Checker::RefuseIfItWrites(const Replica& replica, const NodeFence& fence) const {
+  const auto sick = [&](Cause cause, Span within) { return WasSick(fence.node, cause, within); };
+  if (rewritten_ || IsReplaced(fence.node) || sick(Cause::kDead, kMemory) || sick(Cause::kStorage, kMemory) ||
+      sick(Cause::kKubelet, kKubeletMemory))
+    return;
+  for (const auto& machine : world_.machines) {
+    if (machine->id() != fence.node) continue;
+    for (const auto& workload : world_.api->workloads()) {
+      const auto wrote = machine->WroteAt(workload);
+      const bool seen = std::ranges::all_of(workload.volumes, [&](const auto& entry) {
+        return Sees(world_, replica, world_.FindArray(entry.first));
+      });
+      if (seen && wrote && world_.now() - *wrote < kWritesOn)
+        Fail(fence.node.value() + " is failed over although " + workload.id.value() +
+             " writes on: " + fence.cause);
     }
   }
 }
 
-void Checker::NoteSights() {
-  for (const auto& replica : world_.replicas) {
-    const auto note = [&](const std::string& what, bool sees) {
-      auto& seen = seen_[{replica->name(), what}];
-      (sees ? seen.at : seen.missed_at) = world_.now();
-    };
-    for (const auto& array : world_.arrays) note(array->id().value(), Sees(world_, *replica, *array));
-    for (const auto& machine : world_.machines) note(machine->id().value(), Sees(world_, *replica, *machine));
-  }
+bool Checker::IsReplaced(const NodeId& node) const {
+  const auto object = world_.api->nodes().find(NameOf(node));
+  return object == world_.api->nodes().end() || object->second.node_id != node;
 }
 
-// One that has not noticed yet what the other one has, or the other way round.
-bool Checker::MaySeeMore(const Replica& replica, const Replica& leader) const {
-  const auto lately = [&](const std::optional<WorldTime>& at) {
-    return at && world_.now() - *at < kSightSettles;
-  };
-  Sight most, least;
-  const auto count = [&](const std::string& what, size_t& in_most, size_t& in_least) {
-    in_most += lately(seen_.at({replica.name(), what}).at);
-    const Seen& own = seen_.at({leader.name(), what});
-    in_least += leader.Watches() && lately(own.at) && !lately(own.missed_at);
-  };
-  for (const auto& array : world_.arrays) count(array->id().value(), most.arrays, least.arrays);
-  for (const auto& machine : world_.machines) count(machine->id().value(), most.nodes, least.nodes);
-  return most.IsMoreThan(least);
-}
-
-void Checker::Yields(const Replica& replica) {
-  const auto last = yielded_at_.find(replica.name());
-  if (last != yielded_at_.end() && world_.now() - last->second < kYieldPause)
-    Fail(replica.name() + " yields twice within a minute");
-  const auto outseen = outseen_at_.find(replica.name());
-  if (outseen == outseen_at_.end() || world_.now() - outseen->second > kYieldsWithin)
-    Fail(replica.name() + " yields although no other one sees more");
-  yielded_at_[replica.name()] = world_.now();
+bool Checker::WasSick(const NodeId& node, Cause cause, Span within) const {
+  const auto found = illnesses_.find({node, cause});
+  if (found == illnesses_.end()) return false;
+  return found->second.faults > 0 || (found->second.until && world_.now() - *found->second.until <= within);
 }
 
 void Checker::Sick(const NodeId& node, Cause cause, bool on) {
@@ -354,14 +288,13 @@ bool Checker::MayBeFailedOver(const NodeId& node) const {
 
 std::string Checker::UnsettledWorkload(const Workload& workload) const {
   if (!workload.Protected()) return "";
-  const auto found = world_.api->pods().find(workload.id);
-  if (found == world_.api->pods().end()) return workload.id.value() + " has no pod";
-  const auto& pod = found->second;
+  const Pod* pod = world_.api->FindPodOf(workload);
+  if (!pod) return workload.id.value() + " has no pod";
   for (const auto& machine : world_.machines)
-    if (const auto wrote = machine->WroteAt(pod.id);
-        machine->FindContainer(pod.uid) && wrote && world_.now() - *wrote < kFresh)
+    if (const auto wrote = machine->WroteAt(workload);
+        machine->FindContainer(pod->uid) && wrote && world_.now() - *wrote < kFresh)
       return "";
-  return workload.id.value() + " does not write; its pod is on '" + pod.node.value() + "'";
+  return workload.id.value() + " does not write; its pod is on '" + pod->node.value() + "'";
 }
 
 std::string Checker::Unsettled() const {

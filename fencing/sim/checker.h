@@ -8,6 +8,7 @@
 
 #include "fencing/sim/api.h"
 #include "fencing/sim/array_model.h"
+#include "fencing/sim/leader_checker.h"
 
 namespace lunkeeper::fencing::sim {
 
@@ -45,7 +46,7 @@ class Checker {
   void Orders(const Uid& pod);  // to be deleted by force
   void Fences(const ArrayId& array, const NodeId& node, const VolumeSet& volumes);
   // It gives the lease up, as another one is better placed.
-  void Yields(const Replica& replica);
+  void Yields(const Replica& replica) { leader_.Yields(replica); }
 
   // What faults do. Several may make a node ill in one way; it is until the last of them is mended.
   void Sick(const NodeId& node, Cause cause, bool on);
@@ -68,16 +69,12 @@ class Checker {
     VolumeSet volumes;
   };
 
-  // When a replica could last see an array or a node, and when it last could not.
-  struct Seen {
-    std::optional<WorldTime> at, missed_at;
-  };
-
   [[noreturn]] void Fail(const std::string& what) const;
   bool MayBeFailedOver(const NodeId& node) const;
-  void LookAtLeader();
-  void NoteSights();
-  bool MaySeeMore(const Replica& replica, const Replica& leader) const;
+  void RefuseIfItWrites(const Replica& replica, const NodeFence& fence) const;
+  // Another one of its name is meant, or none is there.
+  bool IsReplaced(const NodeId& node) const;
+  bool WasSick(const NodeId& node, Cause cause, Span within) const;
   std::string UnsettledWorkload(const Workload& workload) const;
 
   World& world_;
@@ -93,9 +90,7 @@ class Checker {
   std::map<Uid, WorldTime> ordered_;  // when a pod's deletion by force was last decided
   std::set<VolumeId> poisoned_;
   std::set<NodeId> died_of_poison_;
-  // By replica: since when, and until when, it has led although another one saw more; when it last yielded.
-  std::map<std::string, WorldTime> outseen_since_, outseen_at_, yielded_at_;
-  std::map<std::pair<std::string, std::string>, Seen> seen_;  // by replica and what it sees
+  LeaderChecker leader_;
   bool rewritten_ = false;
   int failovers_ = 0;
 };

@@ -11,21 +11,25 @@
 #include "fencing/sim/checker.h"
 #include "fencing/sim/machine.h"
 #include "fencing/sim/replica.h"
+#include "fencing/sim/roll_out.h"
 
 namespace lunkeeper::fencing::sim {
 
 const std::vector<std::string>& Faults::Names() {
   static const std::vector<std::string> kNames = {
-      "power-off",      "hang",          "kubelet-hang",       "plugin-hang",
-      "plugin-restart", "cut-all",       "cut-controllers",    "cut-api",
-      "cut-storage",    "cut-one-way",   "cut-replica",        "replica-crash",
-      "replica-stall",  "crash-at-step", "stall-at-step",      "array-down",
-      "array-restart",  "array-restore", "slow-array",         "late-watches",
-      "broken-watches", "api-errors",    "api-down",           "etcd-restore",
-      "recreate-node",  "delete-node",   "fence-by-hand",      "out-of-service",
-      "force-delete",   "cut-portal",    "cut-portal-for-all", "fence-at-array",
-      "cut-leader",     "wrong-votes",   "slow-looks",         "tgtd-hangs",
-      "tgtd-deaf"};
+      "power-off",        "hang",          "kubelet-hang",       "plugin-hang",
+      "plugin-restart",   "cut-all",       "cut-controllers",    "cut-api",
+      "cut-storage",      "cut-one-way",   "cut-replica",        "replica-crash",
+      "replica-stall",    "crash-at-step", "stall-at-step",      "array-down",
+      "array-restart",    "array-restore", "slow-array",         "late-watches",
+      "broken-watches",   "api-errors",    "api-down",           "etcd-restore",
+      "recreate-node",    "delete-node",   "fence-by-hand",      "out-of-service",
+      "force-delete",     "cut-portal",    "cut-portal-for-all", "fence-at-array",
+      "cut-leader",       "wrong-votes",   "slow-looks",         "tgtd-hangs",
+      "tgtd-deaf",        "rack-off",      "rack-cut",           "reboot",
+      "replica-node-off", "bad-network",   "clock-step",         "roll-out-replicas",
+      "roll-out-plugins", "finalizers",    "endless-commands",   "compaction",
+      "probes-blocked",   "paused"};
   return kNames;
 }
 
@@ -80,10 +84,26 @@ Faults::Mend Faults::Sicken(Machine& machine, Cause cause, std::function<void()>
 
 Faults::Mend Faults::StrikeNode(const std::string& name) {
   auto& machine = AnyMachine();
-  if (name == "power-off" || name == "hang") {
+  if (name == "power-off") return PowerOff(machine);
+  if (name == "hang") {
     world_.Trace("  of " + machine.id().value());
-    name == "hang" ? machine.Freeze() : machine.PowerOff();
+    machine.Freeze();
     return Sicken(machine, Cause::kDead, [&machine] { machine.Thaw(), machine.PowerOn(); });
+  }
+  if (name == "reboot") {
+    // In order: its streams close, and then its kernel is gone.
+    machine.ClosePlugin();
+    world_.After(world_.random().Between(50_ms, 400_ms), [&machine] { machine.PowerOff(); });
+    return Sicken(machine, Cause::kDead, [&machine] { machine.PowerOn(); });
+  }
+  if (name == "probes-blocked") {
+    // A firewall; and when its plugin hangs too, it looks dead.
+    machine.BlockProbes(true);
+    world_.checker->Sick(machine.id(), Cause::kControllers, true);
+    return [&machine, &checker = *world_.checker] {
+      machine.BlockProbes(false);
+      checker.Sick(machine.id(), Cause::kControllers, false);
+    };
   }
   if (name == "kubelet-hang") {
     machine.HangKubelet(true);
@@ -141,9 +161,43 @@ Faults::Mend Faults::CutPortal(ArrayModel& array, Machine* only) {
   };
 }
 
+// Two or three at once, by one switch or one fuse; in one half of the cases a replica among them.
+Faults::Mend Faults::StrikeRack(bool power) {
+  auto& random = world_.random();
+  auto mends = std::make_shared<std::vector<Mend>>();
+  const auto first = static_cast<size_t>(random.Between(0, 3));
+  const auto count = static_cast<size_t>(random.Between(2, 3));
+  for (size_t i = first; i < std::min(first + count, world_.machines.size()); ++i) {
+    auto& machine = *world_.machines[i];
+    mends->push_back(power ? PowerOff(machine) : CutNode(machine, true, true, true, false));
+  }
+  auto& replica = *random.Pick(world_.replicas);
+  if (random.Percent(50)) {
+    if (power) replica.Crash(random.Between(5_s, 30_s));
+    if (!power) {
+      world_.Isolate(replica.endpoint());
+      mends->push_back([this, at = replica.endpoint()] { world_.Rejoin(at); });
+    }
+  }
+  return [mends] {
+    for (auto& mend : *mends) mend();
+  };
+}
+
+Faults::Mend Faults::PowerOff(Machine& machine) {
+  world_.Trace("  of " + machine.id().value());
+  machine.PowerOff();
+  return Sicken(machine, Cause::kDead, [&machine] { machine.Thaw(), machine.PowerOn(); });
+}
+
 Faults::Mend Faults::StrikeNetwork(const std::string& name) {
   auto& machine = AnyMachine();
   auto& random = world_.random();
+  if (name == "rack-off" || name == "rack-cut") return StrikeRack(name == "rack-off");
+  if (name == "bad-network") {
+    world_.SetNetwork(random.Between(0_ms, 300_ms), static_cast<int>(random.Between(0, 10)));
+    return [this] { world_.SetNetwork(0_ms, 0); };
+  }
   if (name == "cut-all") return CutNode(machine, true, true, true, false);
   if (name == "cut-controllers") return CutNode(machine, true, false, false, false);
   if (name == "cut-api") return CutNode(machine, random.Percent(50), true, false, false);
@@ -185,6 +239,19 @@ Faults::Mend Faults::StrikeReplica(const std::string& name) {
     replica->AlwaysSayYes(true);
     return [replica] { replica->AlwaysSayYes(false); };
   }
+  if (name == "roll-out-replicas") return RollOutReplicas(world_), [] {};
+  if (name == "paused") return world_.Pause(true), [this] { world_.Pause(false); };
+  if (name == "replica-node-off") {
+    // Both were on one machine.
+    replica->Crash(random.Between(2_s, 30_s));
+    return PowerOff(AnyMachine());
+  }
+  if (name == "clock-step") {
+    const Span by =
+        (random.Percent(50) ? 1 : -1) * random.Between(500_ms, random.Percent(50) ? 20_s : 7200_s);
+    random.Percent(50) ? replica->StepClock(by) : AnyMachine().StepClock(by);
+    return [] {};
+  }
   if (name == "replica-crash") {
     replica->Crash(random.Between(200_ms, 15_s));
   } else if (name == "replica-stall") {
@@ -212,6 +279,10 @@ Faults::Mend Faults::StrikeArray(const std::string& name) {
     array.set_slow(world_.random().Between(100_ms, 1800_ms));
     return [&array] { array.set_slow(3_ms); };
   }
+  if (name == "endless-commands") {
+    array.set_endless(static_cast<int>(world_.random().Between(2, 100)));
+    return [&array] { array.set_endless(0); };
+  }
   if (name == "tgtd-hangs" || name == "tgtd-deaf") {
     array.set_second(name == "tgtd-deaf" ? SecondTgtd::kDeaf : SecondTgtd::kHangs);
     return [&array] { array.set_second(SecondTgtd::kAnswers); };
@@ -237,9 +308,14 @@ Faults::Mend Faults::StrikeApi(const std::string& name) {
     api.late_percent = static_cast<int>(random.Between(5, 60));
     return [&api] { api.late_percent = 0; };
   }
-  if (name == "broken-watches") {
+  if (name == "broken-watches" || name == "compaction") {
+    if (name == "compaction") api.Compact();
     api.BreakWatches();
     return [] {};
+  }
+  if (name == "finalizers") {
+    ++api.finalizers;
+    return [&api] { --api.finalizers; };
   }
   if (name == "api-errors") {
     api.error_percent = static_cast<int>(random.Between(5, 60));
@@ -282,6 +358,7 @@ Faults::Mend Faults::StrikeByPeople(const std::string& name) {
   auto& machine = AnyMachine();
   auto& api = *world_.api;
   if (name == "recreate-node") return Recreate(machine);
+  if (name == "roll-out-plugins") return RollOutPlugins(world_), [] {};
   if (name == "delete-node") {
     api.DeleteNode(machine.name());
     for (const auto& each : world_.machines) {
@@ -305,7 +382,7 @@ Faults::Mend Faults::StrikeByPeople(const std::string& name) {
     return [&api, node = machine.name()] { api.SetOutOfService(node, false); };
   }
   if (name != "force-delete") return nullptr;
-  api.ForceDeleteAsOperator(world_.random().Pick(api.workloads()).id);
+  api.ForceDeleteAsOperator(world_.random().Pick(api.workloads()));
   return [] {};
 }
 

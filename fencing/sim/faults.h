@@ -30,6 +30,8 @@ class Faults {
   Mend StrikeNode(const std::string& name);
   // Its illness; `undo` what made it ill, when that was the last fault of the kind.
   Mend Sicken(Machine& machine, Cause cause, std::function<void()> undo);
+  Mend PowerOff(Machine& machine);
+  Mend StrikeRack(bool power);
   Mend StrikeNetwork(const std::string& name);
   Mend StrikeReplica(const std::string& name);
   Mend StrikeArray(const std::string& name);

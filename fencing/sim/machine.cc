@@ -15,7 +15,8 @@ namespace lunkeeper::fencing::sim {
 namespace {
 
 constexpr Span kHeartbeatEvery = 500_ms, kSync = 700_ms, kDevices = 500_ms, kGrants = 5_s, kNodeCall = 4_s,
-               kWait = 30_s, kPings = 5_s, kArrayCall = 2_s, kRelease = 8_s, kDeadlyFor = 20_s;
+               kWait = 30_s, kPings = 5_s, kArrayCall = 2_s, kRelease = 8_s, kDeadlyFor = 20_s,
+               kRepeats = 3_s;
 
 }  // namespace
 
@@ -81,8 +82,8 @@ void Machine::Heartbeat() {
                                {}};
   for (const auto& [volume, device] : data_path_.devices()) {
     heartbeat.present.insert(volume);
-    if (device.failed || (device.pending && device.lost_at && world_.now() - *device.lost_at > 2_s))
-      heartbeat.failing.insert(volume);
+    const bool waits = device.pending && device.lost_at && world_.now() - *device.lost_at > 2_s;
+    if (device.failed || (waits && !AnswersHere(device.array))) heartbeat.failing.insert(volume);
     if (device.failed) heartbeat.failed.insert(volume);
   }
   for (const auto& [uid, container] : containers_)
@@ -90,15 +91,14 @@ void Machine::Heartbeat() {
       if (container.started) heartbeat.present.insert(volumes.begin(), volumes.end());
   if (world_.Has(Mutant::kSaysCleanTooEarly)) heartbeat.present.clear();
   for (const auto& [array, fence] : known_) heartbeat.known[array] = fence.generation;
-  for (auto& replica : world_.replicas)
-    world_.Send(endpoint_, replica->endpoint(), [this, &to = *replica, heartbeat] {
-      to.OnHeartbeat(heartbeat, [this, &to](const FencesByArray& fences) {
-        if (fences.empty()) return;
-        world_.Send(to.endpoint(), endpoint_, [this, fences] {
-          for (const auto& [array, fence] : fences) Notice(array, fence);
-        });
-      });
-    });
+  for (auto& replica : world_.replicas) {
+    const Endpoint to = replica->endpoint();
+    if (world_.Open(endpoint_, to) && world_.Open(to, endpoint_)) open_at_[to] = world_.now();
+    SendHeartbeat(*replica, heartbeat);
+    if (world_.IsRepeated())
+      world_.After(world_.random().Between(0_ms, kRepeats),
+                   [this, &to = *replica, heartbeat] { SendHeartbeat(to, heartbeat); });
+  }
   ++storage_sequence_;
   for (auto& array : world_.arrays)
     world_.Send(endpoint_, array->portal(), [this, &at = *array, id = id_, number = storage_sequence_] {
@@ -109,11 +109,29 @@ void Machine::Heartbeat() {
     });
 }
 
+// What waits for an array whose portal answers is not failing (fencing/agent/heartbeat_sender.cc): the array
+// is slow, and would be so for another node.
+bool Machine::AnswersHere(const ArrayId& array) const {
+  const ArrayModel& at = world_.FindArray(array);
+  return at.serves() && world_.Open(endpoint_, at.portal()) && world_.Open(at.portal(), endpoint_);
+}
+
+void Machine::SendHeartbeat(Replica& to, const fencing::Heartbeat& heartbeat) {
+  world_.Send(endpoint_, to.endpoint(), [this, &to, heartbeat] {
+    to.OnHeartbeat(heartbeat, [this, &to](const FencesByArray& fences) {
+      if (fences.empty()) return;
+      world_.Send(to.endpoint(), endpoint_, [this, fences] {
+        for (const auto& [array, fence] : fences) Notice(array, fence);
+      });
+    });
+  });
+}
+
 void Machine::RenewLease() {
   if (kubelet_hung_) return;
-  world_.Send(endpoint_, world_.api->endpoint(), [this, id = id_, life = life_] {
+  world_.Send(endpoint_, world_.api->endpoint(), [this, id = id_, life = life_, error = clock_error_] {
     if (!world_.api->up || life != life_) return;
-    world_.api->Renew(name_, id);
+    world_.api->Renew(name_, id, error);
     registered_ = true;
   });
 }
@@ -179,6 +197,12 @@ void Machine::Start(const Pod& pod) {
   });
 }
 
+// Its channel there works, as far as the last pings say (fencing/agent/replicas.cc).
+bool Machine::IsReady(const Replica& replica) const {
+  const auto open = open_at_.find(replica.endpoint());
+  return open != open_at_.end() && world_.now() - open->second < kPings;
+}
+
 // NodeStage: a controller replica asks the array, and blocks.
 void Machine::Ask(const ArrayId& array, const VolumeId& volume) {
   auto& asked = asked_[volume];
@@ -187,6 +211,7 @@ void Machine::Ask(const ArrayId& array, const VolumeId& volume) {
   // Any of them, and after it the next one.
   const auto first = static_cast<size_t>(world_.random().Between(0, 1));
   auto& attempt = attempts_.try_emplace(volume, first).first->second;
+  if (!IsReady(*world_.replicas[attempt % world_.replicas.size()])) ++attempt;
   auto& replica = *world_.replicas[attempt++ % world_.replicas.size()];
   // A connection that is dead is noticed by its pings, and then another replica is asked.
   world_.After(kPings, [this, &replica, volume, life = life_, at = asked] {
@@ -239,9 +264,7 @@ void Machine::NoteWritten(const ArrayId& array, const VolumeId& volume) {
 void Machine::WriteOn(const Uid& uid) {
   const auto found = containers_.find(uid);
   if (found == containers_.end() || !found->second.running) return;
-  Span think = 200_ms;
-  for (const auto& workload : world_.api->workloads())
-    if (workload.id == found->second.pod.id) think = workload.think;
+  const Span think = world_.api->FindWorkloadOf(found->second.pod.id)->think;
   if (!frozen_)
     for (const auto& [array, volumes] : found->second.pod.volumes)
       for (const auto& volume : volumes) data_path_.WriteTo(volume);
@@ -341,14 +364,15 @@ const Container* Machine::FindContainer(const Uid& pod) const {
   return found == containers_.end() ? nullptr : &found->second;
 }
 
-std::optional<WorldTime> Machine::WroteAt(const PodId& pod) const {
-  if (!powered_ || frozen_) return std::nullopt;
+std::optional<WorldTime> Machine::WroteAt(const Workload& workload) const {
+  std::optional<WorldTime> latest;
+  if (!powered_ || frozen_) return latest;
   for (const auto& [uid, container] : containers_) {
-    if (container.pod.id != pod || !container.running) continue;
-    const auto found = wrote_at_.find(pod);
-    if (found != wrote_at_.end()) return found->second;
+    if (!workload.Owns(container.pod.id) || !container.running) continue;
+    const auto found = wrote_at_.find(container.pod.id);
+    if (found != wrote_at_.end()) latest = std::max<std::optional<WorldTime>>(latest, found->second);
   }
-  return std::nullopt;
+  return latest;
 }
 
 }  // namespace lunkeeper::fencing::sim

@@ -12,6 +12,8 @@
 
 namespace lunkeeper::fencing::sim {
 
+struct Workload;
+
 constexpr Span kKubeletLease = 10_s;  // how often a kubelet renews it
 
 struct Container {
@@ -39,6 +41,8 @@ class Machine {
   void Thaw() { frozen_ = false; }
   void HangKubelet(bool on) { kubelet_hung_ = on; }
   void HangPlugin(bool on) { plugin_hung_ = on; }
+  void BlockProbes(bool on) { blocked_ += on ? 1 : -1; }
+  void StepClock(Span by) { clock_error_ = clock_error_ + by; }
   void ClosePlugin();  // it restarts: its streams close
   void Retire();       // off, for good
   bool frozen() const { return frozen_; }
@@ -51,15 +55,15 @@ class Machine {
 
   // From the network.
   void Notice(const ArrayId& array, const ArrayFence& fence);
-  bool AnswersProbe() const { return powered_; }
+  bool AnswersProbe() const { return powered_ && blocked_ == 0; }
 
   // For the checker.
   bool HasLeftovers(const ArrayId& array, const VolumeSet& volumes, Generation before) const;
   bool HasFailedDevice() const;
   const Container* FindContainer(const Uid& pod) const;
   const Device* FindDevice(const VolumeId& volume) const { return data_path_.FindDevice(volume); }
-  // When every container of `pod` last got a write acknowledged; empty: it does not run, or never did.
-  std::optional<WorldTime> WroteAt(const PodId& pod) const;
+  // When its container here last got a write acknowledged; empty: it does not run, or never did.
+  std::optional<WorldTime> WroteAt(const Workload& workload) const;
 
  private:
   bool registered_ = false;  // the API server knows its driver
@@ -67,6 +71,9 @@ class Machine {
   void Every(Span period, void (Machine::*what)());
   void Again(Span period, void (Machine::*what)());
   void Heartbeat();
+  bool IsReady(const Replica& replica) const;
+  bool AnswersHere(const ArrayId& array) const;
+  void SendHeartbeat(Replica& to, const fencing::Heartbeat& heartbeat);
   void SyncKubelet();
   void RenewLease();
   void Reconcile(const std::vector<Pod>& pods);
@@ -91,12 +98,15 @@ class Machine {
   uint64_t life_ = 1, sequence_ = 0, storage_sequence_ = 0;
   bool powered_ = true, retired_ = false, frozen_ = false, kubelet_hung_ = false, plugin_hung_ = false;
   WorldTime plugin_back_at_;
+  Span clock_error_;
+  int blocked_ = 0;
   DataPath data_path_;
   std::map<Uid, Container> containers_;
   std::map<VolumeId, std::optional<WorldTime>> asked_;  // empty: answered
   std::map<VolumeId, size_t> attempts_;                 // to ask for it
   std::map<ArrayId, ArrayFence> known_;
   std::map<PodId, WorldTime> wrote_at_;
+  std::map<Endpoint, WorldTime> open_at_;  // the way to a replica and back, last
   // Grants that are no longer needed, until a replica says that they are released.
   struct ToRelease {
     ArrayId array;

@@ -35,6 +35,7 @@ const std::vector<std::pair<Mutant, std::string>>& AllMutants() {
       {Mutant::kVotesIgnored, "votes-ignored"},
       {Mutant::kSightsIgnored, "sights-ignored"},
       {Mutant::kSightsForged, "sights-forged"},
+      {Mutant::kForeignIgnored, "foreign-ignored"},
   };
   return kAll;
 }

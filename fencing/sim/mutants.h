@@ -46,6 +46,7 @@ enum class Mutant {
   kVotesIgnored,
   kSightsIgnored,
   kSightsForged,
+  kForeignIgnored,
   kCount
 };
 

@@ -10,7 +10,9 @@ using kube::Json;
 
 constexpr char kDriver[] = "csi.lunkeeper.io";
 
-std::string ClaimOf(const PodId& pod, const VolumeId& volume) { return NameIn(pod) + "-" + volume.value(); }
+constexpr char kForeignClaim[] = "foreign";  // one workload has one
+
+std::string ClaimOf(const VolumeId& volume) { return "claim-" + volume.value(); }
 
 Json ReadyCondition(bool ready, const char* otherwise) {
   return Json::array({{{"type", "Ready"}, {"status", ready ? "True" : otherwise}}});
@@ -47,13 +49,15 @@ Json PodObject(const Pod& pod) {
   if (pod.policy == FailoverPolicy::kNever) metadata["annotations"] = {{"lunkeeper.io/failover", "never"}};
   if (pod.deleting) {
     metadata["deletionTimestamp"] = "2027-01-15T08:00:00Z";
-    metadata["deletionGracePeriodSeconds"] = 30;
+    metadata["deletionGracePeriodSeconds"] = pod.deleted ? 0 : 30;
   }
   Json volumes = Json::array();
   for (const auto& [array, used] : pod.volumes)
     for (const auto& volume : used)
       volumes.push_back(
-          {{"name", volume.value()}, {"persistentVolumeClaim", {{"claimName", ClaimOf(pod.id, volume)}}}});
+          {{"name", volume.value()}, {"persistentVolumeClaim", {{"claimName", ClaimOf(volume)}}}});
+  if (pod.foreign_volumes)
+    volumes.push_back({{"name", "foreign"}, {"persistentVolumeClaim", {{"claimName", kForeignClaim}}}});
   Json spec = {{"volumes", volumes}};
   if (!pod.node.empty()) spec["nodeName"] = pod.node.value();
   Json status = {{"phase", pod.node.empty() ? "Pending" : "Running"},
@@ -71,13 +75,21 @@ Json VolumeObject(const PodId& pod, const VolumeId& volume, const ChargedNodes& 
   return {{"metadata", metadata},
           {"spec",
            {{"csi", {{"driver", kDriver}, {"volumeHandle", volume.value()}}},
-            {"claimRef", {{"namespace", SpaceOf(pod)}, {"name", ClaimOf(pod, volume)}}}}},
+            {"claimRef", {{"namespace", SpaceOf(pod)}, {"name", ClaimOf(volume)}}}}},
           {"status", {{"phase", "Bound"}}}};
 }
 
-// A kubelet's own clock; here all have the world's.
-Json KubeletLeaseObject(WorldTime renewed) {
-  const absl::Time at = absl::UnixEpoch() + absl::Milliseconds(renewed.since_start().milliseconds());
+Json ForeignObject(const PodId& pod) {
+  return {{"metadata", Json::object()},
+          {"spec",
+           {{"csi", {{"driver", "csi.example.com"}, {"volumeHandle", "foreign"}}},
+            {"claimRef", {{"namespace", SpaceOf(pod)}, {"name", kForeignClaim}}}}},
+          {"status", {{"phase", "Bound"}}}};
+}
+
+Json KubeletLeaseObject(WorldTime renewed, Span clock_error) {
+  const Span own = renewed.since_start() + clock_error;
+  const absl::Time at = absl::FromUnixSeconds(1'800'000'000) + absl::Milliseconds(own.milliseconds());
   return {{"metadata", Json::object()}, {"spec", {{"renewTime", kube::FormatMicroTime(at)}}}};
 }
 

@@ -18,9 +18,12 @@ inline constexpr char kMountDeaths[] = "lunkeeper.io/mount-deaths";
 kube::Json NodeObject(const Node& node);
 kube::Json CsiNodeObject(const Node& node);
 kube::Json PodObject(const Pod& pod);
-// Of the volume that a pod of that name claims.
+// Of a volume that a workload of that name claims.
 kube::Json VolumeObject(const PodId& pod, const VolumeId& volume, const ChargedNodes& charged);
-kube::Json KubeletLeaseObject(WorldTime renewed);
+// And that of its volume of another driver.
+kube::Json ForeignObject(const PodId& pod);
+// `clock_error` is the kubelet's machine's.
+kube::Json KubeletLeaseObject(WorldTime renewed, Span clock_error);
 
 // "space/name" taken apart.
 std::string SpaceOf(const PodId& pod);

@@ -60,6 +60,8 @@ class ObjectStore {
                                                          const std::string& version) const;
   std::string version() const { return std::to_string(version_); }
 
+  // No watch can go on from before now.
+  void Compact() { oldest_ = version_, history_.clear(); }
   void TakeCopy() { copy_ = objects_; }
   // The versions go on, as the procedure for a restore demands; what was before is forgotten.
   void RestoreCopy();

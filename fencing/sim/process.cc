@@ -37,7 +37,8 @@ absl::Duration Process::SteadyNow() const {
 }
 
 absl::Time Process::WallNow() const {
-  return absl::FromUnixSeconds(kBegin) + absl::Milliseconds(world_.now().since_start().milliseconds());
+  const Span own = world_.now().since_start() + error_.wall;
+  return absl::FromUnixSeconds(kBegin) + absl::Milliseconds(own.milliseconds());
 }
 
 Span Process::InWorld(absl::Duration time) const {

@@ -24,6 +24,7 @@ namespace lunkeeper::fencing::sim {
 struct ClockError {
   Span offset;
   int per_mille = 0;
+  Span wall = {};  // of the time of day, which people may set
 };
 
 class Process final : public Executor {
@@ -46,6 +47,7 @@ class Process final : public Executor {
 
   void Kill();
   void Stall(Span length) { stalled_until_ = world_.now() + length; }
+  void StepWallClock(Span by) { error_.wall = error_.wall + by; }
   // From outside: runs `what` now, or when the stall is over. Drops it if the process is dead.
   void Deliver(std::function<void()> what);
 
@@ -101,7 +103,7 @@ class Process final : public Executor {
 
   World& world_;
   const Endpoint endpoint_;
-  const ClockError error_;
+  ClockError error_;
   bool dead_ = false;
   WorldTime stalled_until_;
   uint64_t waits_ = 0;

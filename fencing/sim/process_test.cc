@@ -66,6 +66,20 @@ TEST_CASE("a stalled process does nothing, and its clock goes on") {
   CHECK(rig.process.SteadyNow() == absl::Seconds(2));
 }
 
+TEST_CASE("a time of day that people set moves neither the steady clock nor a wait") {
+  Rig rig;
+  const absl::Time before = rig.process.WallNow();
+  auto waits = rig.process.StartThread([&] {
+    rig.process.Sleep(100_ms);
+    rig.Say("slept");
+  });
+  rig.process.StepWallClock(-3600_s);
+  rig.world.RunUntil(WorldTime(1_s));
+  CHECK(rig.said == std::vector<std::string>{"100 slept"});
+  CHECK(rig.process.SteadyNow() == absl::Seconds(1));
+  CHECK(rig.process.WallNow() == before + absl::Seconds(1) - absl::Hours(1));
+}
+
 TEST_CASE("a call is answered, or given up in time, or ends with its process") {
   Rig rig;
   auto calls = rig.process.StartThread([&] {

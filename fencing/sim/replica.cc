@@ -16,12 +16,13 @@ namespace {
 
 constexpr Span kAcquireCall = 30_s, kReleaseCall = 15_s, kChannelDies = 3_s, kNoticedStall = 1200_ms;
 constexpr Span kProbe = 400_ms, kVote = 200_ms, kSight = 1_s;  // base/tcp_prober.cc, plugin/replica_poll.cc
-constexpr Span kLeadsFor = 3300_ms;
+constexpr Span kLeadsFor = 3300_ms, kMostDeaf = 5_s;
 
-// A connect to a kernel. No answer comes to a process that is dead.
+// A connect to a kernel. No answer comes to a process that is dead, or when nobody waits for it any more.
 class SimulatedProber final : public Prober {
  public:
   explicit SimulatedProber(Process& process) : process_(process) {}
+  ~SimulatedProber() override { *waits_ = false; }
   void Probe(const std::string& address, uint16_t, std::function<void(ProbeResult)> done) override {
     World& world = process_.world();
     const bool forged = world.Has(Mutant::kProbeForged) && world.now() > WorldTime(15_s);
@@ -32,16 +33,20 @@ class SimulatedProber final : public Prober {
             [&at = *machine](auto reply) {
               if (at.AnswersProbe()) reply(true);
             },
-            [&process = process_, to = machine->endpoint(), done, forged](const bool* answered) {
+            [&process = process_, waits = waits_, to = machine->endpoint(), done,
+             forged](const bool* answered) {
               ProbeResult result = answered && !forged ? ProbeResult::kAnswered : ProbeResult::kUnanswered;
               const bool cut = !process.world().Open(process.endpoint(), to);
               if (!answered && cut) result = ProbeResult::kNoRoute;
-              process.Deliver([done, result] { done(result); });
+              process.Deliver([waits, done, result] {
+                if (*waits) done(result);
+              });
             });
   }
 
  private:
   Process& process_;
+  const std::shared_ptr<bool> waits_ = std::make_shared<bool>(true);
 };
 
 }  // namespace
@@ -53,14 +58,18 @@ struct Replica::Life {
         arrays(MakeArrayClients(replica, process)),
         asker(process.MakeWorkers(kMostQuestions)) {}
 
-  // Every thread of it ends. What they use is freed with the world.
-  void Kill() {
-    process.Kill();
-    reaper = process.StartThread([this] {
+  // Every thread of it ends, while it can still reach everybody. What they use is freed with the world.
+  void End(const std::function<void()>& ended) {
+    reaper = process.StartThread([this, ended] {
       failover.reset();
       asker->Stop();
       reaped = true;
+      ended();
     });
+  }
+  void Kill() {
+    process.Kill();
+    End([] {});
   }
 
   static constexpr size_t kMostQuestions = 32;
@@ -80,19 +89,29 @@ Replica::Replica(World& world, size_t number, ClockError clock)
 
 Replica::~Replica() = default;
 
+Settings Replica::OwnSettings() const {
+  Settings settings = world_.settings;
+  if (world_.Has(Mutant::kBudgetIgnored)) settings.budget_percent = 100;
+  return settings;
+}
+
+void Replica::ApplySettings() {
+  if (running_) life().failover->ChangeSettings(OwnSettings());
+}
+
 void Replica::Start() {
   if (over_) return;
   running_ = true;
   lives_.push_back(std::make_unique<Life>(*this, clock_));
   yes_at_.clear();
   began_at_ = world_.now();
+  hears_from_ = world_.now() + world_.random().Between(Span(), kMostDeaf);
   long_stall_until_ = renewed_at_ = {};
   Life& now = life();
-  FailoverOptions options{.settings = Settings(),
+  FailoverOptions options{.settings = OwnSettings(),
                           .self = name(),
                           .lease = {"kube-system", "lunkeeper-failover"},
                           .executor = now.process};
-  if (world_.Has(Mutant::kBudgetIgnored)) options.settings.budget_percent = 100;
   options.ask_replicas = [this, &now](const NodeId& node, std::function<void(const ReplicaVotes&)> answered) {
     now.asker->Post([this, &now, node, answered = std::move(answered)] { AskOthers(now, node, answered); });
   };
@@ -123,7 +142,21 @@ void Replica::Stall(Span length) {
   if (length > kNoticedStall) long_stall_until_ = world_.now() + length;
 }
 
+void Replica::Replace(Span down) {
+  if (!running_ || stalled()) return;
+  world_.Trace(name() + " ends");
+  running_ = false;
+  life().End([this, down] { world_.After(down, [this] { Start(); }); });
+}
+
+void Replica::StepClock(Span by) {
+  world_.Trace(name() + " has its clock set by " + std::to_string(by.milliseconds()) + " ms");
+  clock_.wall = clock_.wall + by;
+  life().process.StepWallClock(by);
+}
+
 bool Replica::BeginsToAct() {
+  if (!running_) return !life().process.dead();
   if (fail_at_ == 0 || --fail_at_ > 0) return true;
   if (fail_by_stall_) {
     // Between the decision to act and the act: the worst moment.
@@ -142,7 +175,8 @@ bool Replica::BeginsToAct() {
 
 void Replica::End() {
   over_ = true;
-  if (std::exchange(running_, false)) life().Kill();
+  if (std::exchange(running_, false)) return life().Kill();
+  if (!life().process.dead()) life().process.Kill();  // it is ending in order
 }
 
 bool Replica::ended() const {
@@ -153,20 +187,24 @@ bool Replica::ended() const {
 
 void Replica::OnHeartbeat(Heartbeat heartbeat, std::function<void(const FencesByArray&)> reply) {
   if (world_.Has(Mutant::kCleanForged)) heartbeat.present.clear();
+  if (world_.now() < hears_from_) return;
   Life& now = life();
   now.process.Deliver([&now, heartbeat = std::move(heartbeat), reply = std::move(reply)] {
-    reply(now.failover->OnHeartbeat(heartbeat));
+    if (now.failover) reply(now.failover->OnHeartbeat(heartbeat));
   });
 }
 
 void Replica::OnClosed(const NodeId& node) {
   Life& now = life();
-  now.process.Deliver([&now, node] { now.failover->OnClosed(node); });
+  now.process.Deliver([&now, node] {
+    if (now.failover) now.failover->OnClosed(node);
+  });
 }
 
 void Replica::Answer(const NodeId& node, std::function<void(Vote)> reply) {
   Life& now = life();
   now.process.Deliver([this, &now, node, reply = std::move(reply)] {
+    if (!now.failover) return;
     reply({always_yes_ || now.failover->Hears(node).value_or(false), now.failover->Sight()});
   });
 }

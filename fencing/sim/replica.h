@@ -31,7 +31,7 @@ class Replica {
     return "replica" + std::to_string(number_) + "." + std::to_string(lives_.size());
   }
 
-  // From nodes. `reply` gets the fences that are in force against the node.
+  // From nodes, once they have learnt of it. `reply` gets the fences that are in force against the node.
   void OnHeartbeat(Heartbeat heartbeat, std::function<void(const FencesByArray&)> reply);
   void OnClosed(const NodeId& node);
   // Forwarded to the array.
@@ -53,6 +53,10 @@ class Replica {
   void AlwaysSayYes(bool on) { always_yes_ = on; }
   void Crash(Span down);
   void Stall(Span length);
+  // Another one takes its place after `down`, as in a roll-out: it ends in order, and gives up the lease.
+  void Replace(Span down);
+  void StepClock(Span by);  // its machine's time of day
+  void ApplySettings();     // the world's, as they are now
   // Before or right after the write number `count` from now on by which it acts.
   void FailAtAction(int count, bool stall) { fail_at_ = count, fail_by_stall_ = stall; }
   // From its own threads, for each such write. False: it has crashed instead.
@@ -64,21 +68,25 @@ class Replica {
   // For the checker: since when this life of it runs; when its last successful renewal was sent, in the
   // world's time.
   WorldTime began_at() const { return began_at_; }
+  // Heartbeats reach it from then on.
+  WorldTime hears_from() const { return hears_from_; }
   // It may be wrong about who is silent for some seconds from here.
   WorldTime stalled_until() const { return long_stall_until_; }
   WorldTime renewed_at() const { return renewed_at_; }
   void NoteRenewal(WorldTime sent) { renewed_at_ = sent; }
+  void NoteRelease() { renewed_at_ = {}; }
   bool stalled() const;
 
  private:
   struct Life;
   void Start();
+  Settings OwnSettings() const;
   Life& life() const { return *lives_.back(); }
   void AskOthers(Life& life, const NodeId& node, const std::function<void(const ReplicaVotes&)>& answered);
 
   World& world_;
   const size_t number_;
-  const ClockError clock_;
+  ClockError clock_;
   const Endpoint endpoint_;
   std::vector<std::unique_ptr<Life>> lives_;  // the last one runs, or ran
   bool running_ = false, over_ = false, always_yes_ = false;
@@ -86,7 +94,7 @@ class Replica {
   bool fail_by_stall_ = false;
   std::map<NodeId, WorldTime> yes_at_;
   // What has not happened yet counts as of the world's start.
-  WorldTime began_at_, long_stall_until_, renewed_at_;
+  WorldTime began_at_, hears_from_, long_stall_until_, renewed_at_;
 };
 
 }  // namespace lunkeeper::fencing::sim

@@ -15,6 +15,12 @@
 
 namespace lunkeeper::fencing::sim {
 
+namespace {
+
+constexpr Span kResend = 200_ms;  // TCP's least time until it sends a packet again (TCP_RTO_MIN)
+
+}  // namespace
+
 World::World(uint64_t seed, Mutants mutants, bool tracing)
     : random_(seed), bugs_(mutants), tracing_(tracing) {}
 World::~World() = default;
@@ -53,12 +59,22 @@ void World::RunUntil(WorldTime end) {
 }
 
 void World::Send(Endpoint from, Endpoint to, std::function<void()> deliver) {
-  const auto delay = random_.Between(1_ms, 4_ms);
+  auto delay = random_.Between(1_ms, 4_ms + jitter_);
+  if (lost_percent_ > 0 && random_.Percent(lost_percent_))
+    delay = delay + random_.Between(kResend, 3 * kResend);
   if (Open(from, to)) return After(delay, std::move(deliver));
   if (random_.Percent(50)) return;
   After(random_.Between(200_ms, 4_s), [this, from, to, deliver = std::move(deliver)] {
     if (Open(from, to)) deliver();
   });
+}
+
+void World::Pause(bool on) {
+  pauses_ += on ? 1 : -1;
+  settings.paused = pauses_ > 0;
+  if (!settings.paused) paused_since_.reset();
+  if (settings.paused && !paused_since_) paused_since_ = now_;
+  for (auto& replica : replicas) replica->ApplySettings();
 }
 
 Endpoint World::AddEndpoint() {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "fencing/core/settings.h"
 #include "fencing/core/types.h"
 #include "fencing/sim/mutants.h"
 #include "fencing/sim/random.h"
@@ -60,7 +61,12 @@ class World {
   bool Open(Endpoint from, Endpoint to) const {
     return cuts_[from][to] == 0 && isolated_[from] == 0 && isolated_[to] == 0;
   }
-  // Delivers after a while; through a cut it is lost, or comes late if the cut is mended soon.
+  // Open paths take up to `jitter` longer, and lose so many packets of a hundred, which TCP sends again.
+  void SetNetwork(Span jitter, int lost_percent) { jitter_ = jitter, lost_percent_ = lost_percent; }
+  // A message whose sender gave it up is sent again, and the first one arrives all the same.
+  bool IsRepeated() { return lost_percent_ > 0 && random_.Percent(lost_percent_); }
+  // Delivers after a while, and not in order; through a cut it is lost, or comes late if the cut is mended
+  // soon.
   void Send(Endpoint from, Endpoint to, std::function<void()> deliver);
   Endpoint AddEndpoint();
 
@@ -82,6 +88,11 @@ class World {
       if (!*answered) done(nullptr);
     });
   }
+
+  // What the replicas run with. Nothing may be begun on evidence while it is paused: since when, if it is.
+  Settings settings;
+  void Pause(bool on);
+  std::optional<WorldTime> paused_since() const { return paused_since_; }
 
   bool tracing() const { return tracing_; }
   void Trace(const std::string& line);
@@ -113,10 +124,14 @@ class World {
   bool ended_ = false;
   std::optional<Violation> violation_;
   uint64_t events_ = 0, order_ = 0;
+  Span jitter_;
+  int lost_percent_ = 0;
   std::priority_queue<Item> agenda_;
   std::vector<std::vector<int>> cuts_;
   std::vector<int> isolated_;
   std::string trace_;
+  int pauses_ = 0;
+  std::optional<WorldTime> paused_since_;
 };
 
 }  // namespace lunkeeper::fencing::sim
