@@ -1,3 +1,6 @@
+// A poll lives in the callbacks of its calls, on gRPC's threads. The last answer that is awaited passes the
+// votes on; a later one only tells that its replica can be reached.
+
 #include "plugin/replica_poll.h"
 
 #include <algorithm>
@@ -9,7 +12,6 @@
 
 #include "absl/time/clock.h"
 
-// A poll lives in the callbacks of its calls, on gRPC's threads; the last of them passes the votes on.
 namespace lunkeeper {
 namespace {
 

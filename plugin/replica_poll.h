@@ -36,8 +36,8 @@ class ReplicaPoll {
 
  private:
   void SendQuestions(const NodeId& node, absl::Duration timeout, Answered answered);
-  // Before a question to all of `replicas`, whose calls count as running from now on: by address, those that
-  // have answered lately.
+  // The addresses of the replicas that have answered lately. Called before a question to all `replicas`: the
+  // calls count as running from now on.
   std::set<std::string> ListReached(const std::vector<std::shared_ptr<const Replica>>& replicas);
   void NoteEnd(const std::string& address, bool answered);
 

@@ -38,7 +38,7 @@ class RecordingSink final : public HeartbeatSink {
     mutex_.Await(absl::Condition(&votes_));
     return keeps_count_ ? std::optional(hears_.contains(node.value())) : std::nullopt;
   }
-  // False: who asks waits until it is true again, though the connection lives.
+  // False: a question is not answered until it is true again, though the connection lives.
   void SetVotes(bool votes) {
     absl::MutexLock lock(&mutex_);
     votes_ = votes;
