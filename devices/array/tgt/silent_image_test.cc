@@ -112,14 +112,14 @@ struct WithOneSilent : ArrayFixture {
     REQUIRE(Eventually([&] { return TgtdProcess(options.control_port) == 0 && lock.FindHolder() == 0; }));
   }
   void Serve() { REQUIRE(StartServing() == absl::OkStatus()); }
-  absl::Status StartServing() {
+  absl::Status StartServing() { return StartServing(client); }
+  absl::Status StartServing(TgtClient& at) {
     daemon = std::make_unique<TgtDaemon>(
         TgtDaemonOptions{.control_port = options.control_port,
                          .portals = options.portals,
                          .output_path = options.tgtd_output_path,
                          .lock_path = TgtdLockPath(options.pool_dir, 0)},
-        client, &table->openings(),
-        [this](bool taken_over) { return targets->RestoreTargets({}, taken_over); },
+        at, &table->openings(), [this](bool taken_over) { return targets->RestoreTargets({}, taken_over); },
         [this] { targets->RetryHeld(); });
     return daemon->StartServing();
   }
@@ -313,6 +313,16 @@ TEST_CASE_METHOD(WithOneSilent, "an agent that is started while tgtd hangs on an
   Serve();
   for (const Grant& grant : grants)
     if (grant.volume != grants[1].volume) CHECK(Writes(grant));
+}
+
+TEST_CASE_METHOD(WithOneSilent, "a tgtd that serves at another control port is not ended for an old mark") {
+  std::ofstream(options.pool_dir + "/opening") << grants[1].generation;
+  BeginAgent();
+  const pid_t before = TgtdProcess(options.control_port);
+  ++options.control_port;
+  TgtClient elsewhere(options.control_port);
+  CHECK(absl::IsFailedPrecondition(StartServing(elsewhere)));
+  CHECK(TgtdProcess(--options.control_port) == before);
 }
 
 // Images each of which takes a while to open. The kernel tells by its lease of the file that somebody tries.

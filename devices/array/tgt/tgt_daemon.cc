@@ -227,13 +227,15 @@ bool TgtDaemon::HangsOnImage(const absl::Status& trouble) {
   return true;
 }
 
-// One that has hung for long takes no more connections, so it is found only by its lock.
+// One that has hung for long takes no more connections, so it is found only by its lock. One of another
+// control port was not asked, and may be well.
 bool TgtDaemon::EndSilentHolder(const absl::Status& trouble) {
   const pid_t holder = lock_.FindHolder();
   if (holder == 0 || holder == ::getpid() || WaitForEither(-1, stop_.get(), absl::ZeroDuration()) == 1)
     return false;
   process_ = {.pid = holder, .handle = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, holder, 0)))};
-  const bool is_still = process_.handle && lock_.CheckHolder(holder, options_.control_port).ok();
+  const bool is_still = process_.handle && lock_.CheckHolder(holder, options_.control_port).ok() &&
+                        ReadControlPort(holder) == absl::StrCat(options_.control_port);
   const bool hangs = is_still && HangsOnImage(absl::UnavailableError(trouble.message()));
   if (hangs) KillTgtd();
   process_ = {};
