@@ -261,7 +261,6 @@ void IscsiLun::AcceptLun() {
   FAIL_POINT("lun.login.accepted");
   connection_.NoteSuccess();
   phase_ = Phase::kReady;
-  if (!requests_.sends_one_by_one() && !requests_.is_refused()) backoff_ = kFirstBackoff;
   WatchSilence();
   SetHealth(LunHealth::kHealthy, "");
 }
@@ -325,6 +324,9 @@ void IscsiLun::GiveUpConnection(const char* why) {
   state_->stalled = false;
   if (phase_ == Phase::kClosing) return EndLun(LunHealth::kClosed, LunFailure::kNone, "");
   if (phase_ >= Phase::kReady) give_up_ = now_ + options_.replacement_timeout;
+  // At the session's end: its login says too little.
+  const bool was_of_use = phase_ >= Phase::kReady && !requests_.is_refused();
+  if (was_of_use && !requests_.sends_one_by_one()) backoff_ = kFirstBackoff;
   if (why != reason_.text()) reason_.Format("%s", why);
   const bool given_up = requests_.TakeBack();
   SetNotReady(given_up ? "a command that ended each session was given up" : reason_.text());

@@ -109,6 +109,22 @@ TEST_CASE("portals that let in and refuse each command are asked less and less o
   CHECK(rig.state.logins < 20);  // 60 and more, with a tenth of a second for two portals each time
 }
 
+TEST_CASE("portals that refused each command for a while are asked at once when they have served again") {
+  TwoPortals portals;
+  auto& [other, rig, passive] = portals;
+  rig.Start();
+  for (FakeTarget* target : {&rig.target, &other}) RefuseWhile(passive, *target, {kWrite}, Sense(2, 4, 0x0b));
+  TestRequest write(LunOp::kWrite, 0, 512, 'x');
+  rig.lun->Submit(&write);
+  REQUIRE(rig.loop.RunUntil([&] { return rig.state.logins >= 8; }, seconds(60)));
+  *passive = false;
+  REQUIRE(rig.Answered(write, seconds(60)));
+  REQUIRE(write.error == 0);
+  for (FakeTarget* target : {&rig.target, &other}) target->Inject({});
+  REQUIRE(rig.Becomes(LunHealth::kReconnecting));
+  CHECK(rig.lun->NextDeadline() < Lun::Clock::now() + milliseconds(100));  // half a second, for two portals
+}
+
 // TASK SET FULL, for example: the gateway is overloaded, or has forgotten to end something.
 TEST_CASE("a LUN that is busy and carries out nothing is asked for elsewhere in the end") {
   TwoPortals portals;
