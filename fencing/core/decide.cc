@@ -19,6 +19,9 @@ namespace {
 constexpr Span kCollectAfter = 600_s;        // of silence: a node without a Node is over
 constexpr size_t kMostFencedInstances = 16;  // of one machine, which is closed as a whole
 constexpr size_t kMostPodsNamed = 5;         // in one report
+// What the node and the array tell of a device is a moment old, and an unstage takes its time: a pod that is
+// new on the node may have another device by now, or be about to get one.
+constexpr Span kFailedFor = 10_s;
 
 Said DryRunReport(const NodeFence& fence) {
   return {"dry run: would be failed over: " + fence.cause, Refusal::kDryRun};
@@ -217,12 +220,48 @@ bool NeedsNewDevice(const State& state, const NodeId& node, const NodeEvidence& 
   bool failed = false;
   for (const auto& [array, used] : pod.volumes) {
     if (!state.evidence.Reaches(node, array, state.now)) return false;
-    failed =
-        failed || std::any_of(used.begin(), used.end(), [&](const VolumeId& volume) {
-          return known.heartbeat.failed.contains(volume) && state.evidence.HoldsVolume(node, array, volume);
-        });
+    failed = failed || std::any_of(used.begin(), used.end(), [&](const VolumeId& volume) {
+               return known.heartbeat.failed.contains(volume) && !state.replaced.contains(volume) &&
+                      state.evidence.HoldsVolume(node, array, volume);
+             });
   }
   return failed;
+}
+
+// Nothing is done to an exempt node's pods without being asked by hand.
+bool MayKick(const State& state, const NodeId& node, const NodeEvidence& known) {
+  if (!known.outage_until || state.now - *known.outage_until >= state.settings.kick_window) return false;
+  if (state.settings.paused || state.settings.dry_run) return false;
+  const auto* object = state.cluster.FindNode(NameOf(node));
+  return !(object && object->exempt) && state.ClassifyNode(node).response == Response::kNothing;
+}
+
+// The pods that crash-loop, and those of which a device has been failed for a while. Notes since when it has.
+std::vector<const Pod*> PodsToKick(State& state, const NodeId& node, const NodeEvidence& known) {
+  std::map<Uid, Instant> before, since;
+  if (const auto noted = state.failed_since.extract(node)) before = noted.mapped();
+  std::vector<const Pod*> due;
+  for (const auto* pod : state.cluster.PodsOn(NameOf(node))) {
+    if (pod->deleting || state.kicked.contains(pod->uid) || pod->volumes.empty()) continue;
+    bool kick = pod->crash_looping;
+    if (!kick && NeedsNewDevice(state, node, known, *pod)) {
+      const auto noted = before.try_emplace(pod->uid, state.now).first;
+      since.insert(*noted);
+      kick = state.now - noted->second >= kFailedFor;
+    }
+    if (kick) due.push_back(pod);
+  }
+  if (!since.empty()) state.failed_since[node] = std::move(since);
+  return due;
+}
+
+void Kick(State& state, const NodeEvidence& known, const Pod& pod) {
+  state.kicked[pod.uid] = state.now;
+  for (const auto& [array, used] : pod.volumes)
+    for (const auto& volume : used)
+      if (!pod.crash_looping && known.heartbeat.failed.contains(volume)) state.replaced[volume] = state.now;
+  state.outbox.CallOnce(CallKey::ForPod(CallKey::Kind::kKickPod, pod.uid),
+                        DeletePod{pod.id, pod.uid, Grace::kOrdinary}, state.now);
 }
 
 }  // namespace
@@ -271,21 +310,21 @@ void Decide(State& state, const NodeId& node, Classification classification) {
 }
 
 void KickPods(State& state, const NodeId& node, const NodeEvidence& known) {
-  const auto window = state.settings.kick_window;
-  if (!known.outage_until || state.now - *known.outage_until >= window) return;
-  if (state.settings.paused || state.settings.dry_run ||
-      state.ClassifyNode(node).response != Response::kNothing)
-    return;
-  std::erase_if(state.kicked, [&](const auto& kick) { return state.now - kick.second >= window; });
-  for (const auto* pod : state.cluster.PodsOn(NameOf(node))) {
-    if (pod->deleting || state.kicked.contains(pod->uid) || pod->volumes.empty()) continue;
-    if (!pod->crash_looping && !NeedsNewDevice(state, node, known, *pod)) continue;
-    // The same rules as for a move: who opted out of that does not want this either.
-    if (!WhyLeft(*pod, pod->node, state.cluster, state.settings).empty()) continue;
+  if (!MayKick(state, node, known)) return (void)state.failed_since.erase(node);
+  const auto is_over = [&](const auto& kick) {
+    return state.now - kick.second >= state.settings.kick_window;
+  };
+  std::erase_if(state.kicked, is_over);
+  std::erase_if(state.replaced, is_over);
+  const auto due = PodsToKick(state, node, known);
+  if (due.empty()) return;
+  // The same rules as for a move: who opted out of that does not want this either, nor that a pod beside it,
+  // which shares its volume, starts elsewhere and waits for it there.
+  const auto movable = PlanMove(state.cluster, state.settings, node).move;
+  for (const auto* pod : due) {
+    if (std::find(movable.begin(), movable.end(), pod) == movable.end()) continue;
     if (static_cast<int>(state.kicked.size()) >= state.settings.kicks) return;
-    state.kicked[pod->uid] = state.now;
-    state.outbox.CallOnce(CallKey::ForPod(CallKey::Kind::kKickPod, pod->uid),
-                          DeletePod{pod->id, pod->uid, Grace::kOrdinary}, state.now);
+    Kick(state, known, *pod);
   }
 }
 

@@ -61,8 +61,11 @@ struct State {
   std::map<VolumeId, PendingRequest> wanted;  // on demand
   std::map<NodeId, Instant> leaving_since;    // graceful moves, as this replica saw them begin
   std::map<Uid, Instant> kicked;              // pods
-  std::map<VolumeId, ChargeSide> charges;     // of those in cluster.charged()
-  std::map<NodeId, DueFence> due;             // whether the limits let it be done or not
+  std::map<VolumeId, Instant> replaced;       // their pods were kicked, as their devices had failed for good
+  // Pods one of whose devices has been reported as failed for good ever since.
+  std::map<NodeId, std::map<Uid, Instant>> failed_since;
+  std::map<VolumeId, ChargeSide> charges;  // of those in cluster.charged()
+  std::map<NodeId, DueFence> due;          // whether the limits let it be done or not
   std::map<std::pair<ReportKind, NodeId>, Said> said;
   std::map<ArrayId, Instant> termless_since;  // of a leader: arrays that it sees and has no term on
 
