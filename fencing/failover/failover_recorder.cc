@@ -120,7 +120,11 @@ void FailoverRecorder::OnAction(const Action& action) {
   const auto* call = std::get_if<DeletePod>(&action.what);
   if (call == nullptr) return;
   const NodeId node = FenceOf(call->pod);
-  if (node.empty()) return;
+  if (node.empty()) {
+    const PodFacts* facts = objects_.FindPod(call->pod);
+    if (facts != nullptr && !facts->crash_looping) device_kicks_.insert(action.id);
+    return;
+  }
   deletions_[action.id] = node;
   NodeTimeline& timeline = timelines_[node];
   if (timeline.deleting++ == 0 && timeline.deleted == 0)
@@ -162,6 +166,7 @@ void FailoverRecorder::OnAnswer(const Action& action, const Answer& answer, Span
     }
   }
   if (ok) RecordSuccess(action, answer);
+  device_kicks_.erase(action.id);
   const auto* fence = std::get_if<FenceNode>(&action.what);
   if (fence != nullptr && !ok) {
     ++fence_failures_;
@@ -209,14 +214,11 @@ void FailoverRecorder::RecordSuccess(const Action& action, const Answer& answer)
 // outage, so that its replacement starts without kubelet's back-off, or of one whose device failed for good.
 void FailoverRecorder::ReportDeletedPod(const DeletePod& call, uint64_t id) {
   const auto failover = deletions_.find(id);
-  if (failover == deletions_.end()) {
-    const PodFacts* facts = objects_.FindPod(call.pod);
-    const bool device = facts != nullptr && facts->uid == call.uid && !facts->crash_looping;
+  if (failover == deletions_.end())
     return AddPodEvent(call.pod, call.uid, "Kicked", "Delete",
-                       device ? "its device failed for good; a new pod gets a new one"
-                              : "it crash-looped after an outage of its node; a new pod starts without "
-                                "waiting");
-  }
+                       device_kicks_.contains(id)
+                           ? "its device failed for good; a new pod gets a new one"
+                           : "it crash-looped after an outage of its node; a new pod starts without waiting");
   const NodeId& node = failover->second;
   AddPodEvent(call.pod, call.uid, "FailedOver", "Delete",
               absl::StrCat("moved off node ", NameOf(node).value(), "; see nodefence ", node.value()));
