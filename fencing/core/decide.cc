@@ -228,9 +228,13 @@ bool NeedsNewDevice(const State& state, const NodeId& node, const NodeEvidence& 
   return failed;
 }
 
+bool IsAfterOutage(const State& state, const NodeEvidence& known) {
+  return known.kicks_since && state.now - *known.kicks_since < state.settings.kick_window;
+}
+
 // Nothing is done to an exempt node's pods without being asked by hand.
 bool MayKick(const State& state, const NodeId& node, const NodeEvidence& known) {
-  if (!known.outage_until || state.now - *known.outage_until >= state.settings.kick_window) return false;
+  if (!IsAfterOutage(state, known) && known.heartbeat.failed.empty()) return false;
   if (state.settings.paused || state.settings.dry_run) return false;
   const auto* object = state.cluster.FindNode(NameOf(node));
   return !(object && object->exempt) && state.ClassifyNode(node).response == Response::kNothing;
@@ -243,7 +247,7 @@ std::vector<const Pod*> PodsToKick(State& state, const NodeId& node, const NodeE
   std::vector<const Pod*> due;
   for (const auto* pod : state.cluster.PodsOn(NameOf(node))) {
     if (pod->deleting || state.kicked.contains(pod->uid) || pod->volumes.empty()) continue;
-    bool kick = pod->crash_looping;
+    bool kick = pod->crash_looping && IsAfterOutage(state, known);
     if (!kick && NeedsNewDevice(state, node, known, *pod)) {
       const auto noted = before.try_emplace(pod->uid, state.now).first;
       since.insert(*noted);
@@ -256,10 +260,11 @@ std::vector<const Pod*> PodsToKick(State& state, const NodeId& node, const NodeE
 }
 
 void Kick(State& state, const NodeEvidence& known, const Pod& pod) {
+  const bool for_device = !pod.crash_looping || !IsAfterOutage(state, known);
   state.kicked[pod.uid] = state.now;
   for (const auto& [array, used] : pod.volumes)
     for (const auto& volume : used)
-      if (!pod.crash_looping && known.heartbeat.failed.contains(volume)) state.replaced[volume] = state.now;
+      if (for_device && known.heartbeat.failed.contains(volume)) state.replaced[volume] = state.now;
   state.outbox.CallOnce(CallKey::ForPod(CallKey::Kind::kKickPod, pod.uid),
                         DeletePod{pod.id, pod.uid, Grace::kOrdinary}, state.now);
 }

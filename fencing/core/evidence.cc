@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "fencing/core/eligibility.h"
 #include "fencing/core/instances.h"
 
 namespace lunkeeper::fencing {
@@ -81,10 +82,11 @@ void Evidence::NoteEvent(Heartbeat heartbeat, Instant now) {
     node.here_since = now;
   }
   const bool returns = node.heard && now - LatestOf(window_, node.heartbeat_at) >= settings_.silence;
-  if (returns) node.outage_until = now;
+  if (returns) node.outage_until = node.kicks_since = now;
   NoteReturn(node, now, now, settings_.silence);
   // I/O that fails is an outage too: its pods may have crashed of it, and are kicked when it is over.
   if (!heartbeat.failing.empty()) node.outage_until = now;
+  if (!Covers(node.heartbeat.failed, heartbeat.failing)) node.kicks_since = now;
   const auto hangs = [&](const VolumeId& volume) {
     return heartbeat.failing.contains(volume) && !heartbeat.failed.contains(volume);
   };

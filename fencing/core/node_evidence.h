@@ -35,6 +35,8 @@ struct NodeEvidence {
   std::optional<Instant> heartbeat_at;
   std::optional<Instant> hung_since;
   std::optional<Instant> outage_until;  // when the last silence ended
+  // The same for its pods: what failed for good before is no outage that goes on.
+  std::optional<Instant> kicks_since;
   // It has shown life since then, by the network or on an array, without a long gap; empty: since it was met.
   std::optional<Instant> here_since;
   Heartbeat heartbeat;  // the last one
