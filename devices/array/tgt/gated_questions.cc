@@ -1,6 +1,7 @@
 #include "devices/array/tgt/gated_questions.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -15,12 +16,16 @@ constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
 
 absl::StatusOr<LunBacking> GatedQuestions::BackingOf(const GrantRow& grant) {
   const std::shared_ptr<Question> question = Ask(images_.VolumePath(grant.volume));
-  question->is_answered.WaitForNotificationWithTimeout(kStoreAnswers);  // a slow store is not a silent one
-  while (!question->is_answered.WaitForNotificationWithTimeout(kLookAgain)) {
+  // A slow store is not a silent one. From when it was asked: each of the calls in line, which are other
+  // nodes' of a shared volume, would keep the gate for as long again.
+  const auto asked_for = std::chrono::steady_clock::now() - question->asked;
+  question->is_answered.WaitForNotificationWithTimeout(kStoreAnswers - absl::FromChrono(asked_for));
+  while (!question->is_answered.HasBeenNotified()) {
     if (IsReleaseDue(grant))
       return absl::UnavailableError(absl::StrCat("volume ", grant.volume.value(),
                                                  ": its image does not answer, and a grant of it is to be "
                                                  "released; try again"));
+    question->is_answered.WaitForNotificationWithTimeout(kLookAgain);
   }
   return question->answer;
 }

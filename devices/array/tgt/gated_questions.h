@@ -6,6 +6,7 @@
 // Thread-safe. A question goes on when nobody waits for it any more, and the next call for the volume waits
 // for its answer. The destructor waits for questions that were begun. What it is made of outlives it.
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -31,6 +32,7 @@ class GatedQuestions {
   struct Question {
     absl::StatusOr<LunBacking> answer = absl::UnavailableError("not answered");
     absl::Notification is_answered;
+    const std::chrono::steady_clock::time_point asked = std::chrono::steady_clock::now();
   };
   struct Asked {
     std::shared_ptr<Question> question;

@@ -86,10 +86,12 @@ struct WithOneSilent : ArrayFixture {
     REQUIRE(Open() == absl::OkStatus());
     for (int i = 0; i < 8; ++i) {
       const VolumeId volume = Cluster()->volumes().CreateVolume(Spec(absl::StrCat("v", i), 1)).value().id;
-      grants.push_back(Cluster()
-                           ->grants()
-                           .AcquireGrant({.volume = volume, .node = NodeId("node-a.1")}, absl::ZeroDuration())
-                           .value());
+      grants.push_back(
+          Cluster()
+              ->grants()
+              .AcquireGrant({.volume = volume, .node = NodeId("node-a.1"), .access = Access::kSharedWrite},
+                            absl::ZeroDuration())
+              .value());
     }
     Close();
     store.Silence(grants[1].volume);
@@ -227,25 +229,27 @@ TEST_CASE_METHOD(WithOneSilent,
   daemon.reset();
 }
 
-// And so does no fence.
+// And so does no fence. Other nodes' calls for a shared volume wait in its line.
 TEST_CASE_METHOD(WithOneSilent,
-                 "a release does not wait behind a call that waits inside the gate for a silent image") {
+                 "a release does not wait behind calls that wait inside the gate for a silent image") {
   EndTgtd();
   Serve();
   const GrantRow row = RowOf(grants[1]);
-  absl::Status opened;
-  absl::Notification is_inside;
-  std::jthread call([&] {
-    const auto pass = gates.Enter(row.volume, absl::Now() + absl::Minutes(1));
-    is_inside.Notify();
-    opened = targets->OpenTarget(row);
-  });
-  is_inside.WaitForNotification();
+  const GrantRequest request = {
+      .volume = row.volume, .node = NodeId("node-b.1"), .access = Access::kSharedWrite};
+  const GrantRow other = catalogue->grants().AddGrant(row.cluster, request, {"secret"}).value();
+  std::vector<std::jthread> calls(12);
+  for (std::jthread& call : calls)
+    call = std::jthread([&] {
+      const auto pass = gates.Enter(row.volume, absl::Now() + absl::Minutes(1));
+      targets->OpenTarget(other).IgnoreError();
+    });
+  REQUIRE(Eventually([&] { return !gates.Enter(row.volume, absl::InfinitePast()).has_value(); }));
   REQUIRE(catalogue->grants().SetReleasing(row.generation) == absl::OkStatus());
   CHECK(targets->FinishReleasing({row}, absl::Now() + absl::Seconds(20)) == absl::OkStatus());
   CHECK_FALSE(HasTarget(grants[1]));
   store.LetAnswer();
-  call.join();
+  calls.clear();
   daemon.reset();
 }
 
