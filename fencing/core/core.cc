@@ -350,6 +350,11 @@ void Core::HandleAnswer(const RemoveNodeFence& call, const Done& done) {
   if (MayAct()) SweepTaints(state_);
 }
 
+// Seen when its pod is. A kick that failed is due again.
+void Core::HandleAnswer(const DeletePod& call, const Done& done) {
+  if (done.outcome != Outcome::kOk && done.outcome != Outcome::kGone) state_.kicked.erase(call.uid);
+}
+
 // A charge that cannot be stored counts here all the same, and the failover that waits for it goes on.
 void Core::HandleAnswer(const ChargeVolume& call, const Done& done) {
   NoteChargeAnswer(state_, call, done.outcome);

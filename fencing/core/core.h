@@ -73,8 +73,8 @@ class Core {
   void HandleAnswer(const PutNodeFence& call, const Done& done);
   void HandleAnswer(const RemoveNodeFence& call, const Done& done);
   void HandleAnswer(const ChargeVolume& call, const Done& done);
-  // Seen when its pod is; and the other three have no answer.
-  void HandleAnswer(const DeletePod&, const Done&) {}
+  void HandleAnswer(const DeletePod& call, const Done& done);
+  // They have no answer.
   void HandleAnswer(const Probe&, const Done&) {}
   void HandleAnswer(const Notify&, const Done&) {}
   void HandleAnswer(const Report&, const Done&) {}

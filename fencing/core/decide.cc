@@ -213,6 +213,11 @@ void ReportPodsLeft(State& state, const NodeId& node, const Classification& clas
   ReportRefusal(state, node, std::move(text), Refusal::kLeftAlone);
 }
 
+bool IsReplaced(const State& state, const VolumeId& volume) {
+  return std::ranges::any_of(state.kicked,
+                             [&](const auto& kick) { return kick.second.failed.contains(volume); });
+}
+
 // A device of its own failed for good, and array and path work again. No restart of a container brings such a
 // device back: only a new pod gets a new one. While a fence is open its volumes are that failover's.
 bool NeedsNewDevice(const State& state, const NodeId& node, const NodeEvidence& known, const Pod& pod) {
@@ -221,7 +226,7 @@ bool NeedsNewDevice(const State& state, const NodeId& node, const NodeEvidence& 
   for (const auto& [array, used] : pod.volumes) {
     if (!state.evidence.Reaches(node, array, state.now)) return false;
     failed = failed || std::any_of(used.begin(), used.end(), [&](const VolumeId& volume) {
-               return known.heartbeat.failed.contains(volume) && !state.replaced.contains(volume) &&
+               return known.heartbeat.failed.contains(volume) && !IsReplaced(state, volume) &&
                       state.evidence.HoldsVolume(node, array, volume);
              });
   }
@@ -259,14 +264,16 @@ std::vector<const Pod*> PodsToKick(State& state, const NodeId& node, const NodeE
   return due;
 }
 
+// Counts once it is sent: after a failed one the outbox makes it wait.
 void Kick(State& state, const NodeEvidence& known, const Pod& pod) {
+  const auto key = CallKey::ForPod(CallKey::Kind::kKickPod, pod.uid);
+  if (!state.outbox.CallOnce(key, DeletePod{pod.id, pod.uid, Grace::kOrdinary}, state.now)) return;
+  PodKick kick{.at = state.now};
   const bool for_device = !pod.crash_looping || !IsAfterOutage(state, known);
-  state.kicked[pod.uid] = state.now;
   for (const auto& [array, used] : pod.volumes)
     for (const auto& volume : used)
-      if (for_device && known.heartbeat.failed.contains(volume)) state.replaced[volume] = state.now;
-  state.outbox.CallOnce(CallKey::ForPod(CallKey::Kind::kKickPod, pod.uid),
-                        DeletePod{pod.id, pod.uid, Grace::kOrdinary}, state.now);
+      if (for_device && known.heartbeat.failed.contains(volume)) kick.failed.insert(volume);
+  state.kicked[pod.uid] = std::move(kick);
 }
 
 }  // namespace
@@ -316,11 +323,8 @@ void Decide(State& state, const NodeId& node, Classification classification) {
 
 void KickPods(State& state, const NodeId& node, const NodeEvidence& known) {
   if (!MayKick(state, node, known)) return (void)state.failed_since.erase(node);
-  const auto is_over = [&](const auto& kick) {
-    return state.now - kick.second >= state.settings.kick_window;
-  };
-  std::erase_if(state.kicked, is_over);
-  std::erase_if(state.replaced, is_over);
+  std::erase_if(state.kicked,
+                [&](const auto& kick) { return state.now - kick.second.at >= state.settings.kick_window; });
   const auto due = PodsToKick(state, node, known);
   if (due.empty()) return;
   // The same rules as for a move: who opted out of that does not want this either, nor that a pod beside it,

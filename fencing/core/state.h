@@ -44,6 +44,12 @@ struct ChargeSide {
   std::optional<NodeId> user = {};       // has had a device of it since, and was well
 };
 
+// A pod that was asked to start anew.
+struct PodKick {
+  Instant at;
+  VolumeSet failed = {};  // those of its volumes whose devices had failed for good, if that is why
+};
+
 struct State {
   explicit State(const Settings& given)
       : settings(given), evidence(settings), limits(settings), outbox(settings), placement(settings) {}
@@ -60,8 +66,7 @@ struct State {
   Placement placement;
   std::map<VolumeId, PendingRequest> wanted;  // on demand
   std::map<NodeId, Instant> leaving_since;    // graceful moves, as this replica saw them begin
-  std::map<Uid, Instant> kicked;              // pods
-  std::map<VolumeId, Instant> replaced;       // their pods were kicked, as their devices had failed for good
+  std::map<Uid, PodKick> kicked;
   // Pods one of whose devices has been reported as failed for good ever since.
   std::map<NodeId, std::map<Uid, Instant>> failed_since;
   std::map<VolumeId, ChargeSide> charges;  // of those in cluster.charged()
