@@ -1,48 +1,22 @@
-"""Several controllers of one cluster, each with a time of day of its own, by libfaketime. What they take for
-the steady clock is the machine's, which nobody can set.
+"""Several controllers of one cluster, each with a time of day of its own. What they take for the steady clock
+is the machine's, which nobody can set.
 """
 
 import threading
 import time
-from pathlib import Path
 
 import grpc
 
 from agent.coordinated import CoordinatedRig, token
 from cluster.kubectl import seconds_of
 from harness.cleanup import wait_until
+from harness.clock import build_clock, clock_variables, set_clock
 from harness.processes import free_port
 from harness.rig import Server
 
 CONTROLLER_ACCOUNT = "system:serviceaccount:lunkeeper:lunkeeper-controller"
 LEASE = "lunkeeper-failover"
 LEASE_SECONDS = 4
-(FAKETIME,) = Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")
-
-
-class Clock:
-    """How far a controller's time of day is ahead of the machine's. A change is seen within a second."""
-
-    def __init__(self, file, seconds):
-        self.file = file
-        self.set(seconds)
-
-    def set(self, seconds):
-        new = self.file.with_suffix(".new")
-        new.write_text(f"+{seconds}\n")
-        new.rename(self.file)
-
-    def start(self, argv):
-        """A command that goes by this clock. What libfaketime keeps in /dev/shm ends with it."""
-        variables = {
-            "LD_PRELOAD": FAKETIME,
-            "FAKETIME_TIMESTAMP_FILE": self.file,
-            "FAKETIME_CACHE_DURATION": 1,
-            "FAKETIME_DONT_FAKE_MONOTONIC": 1,
-        }
-        given = " ".join(f"{name}={value}" for name, value in variables.items())
-        script = f'mount -t tmpfs tmpfs /dev/shm && exec env {given} "$@"'
-        return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", *argv]
 
 
 class ReplicatedRig(CoordinatedRig):
@@ -67,9 +41,13 @@ class ReplicatedRig(CoordinatedRig):
         leases = self.api.get("/apis/coordination.k8s.io/v1/leases")["items"]
         return next((each["spec"] for each in leases if each["metadata"]["name"] == LEASE), {})
 
+    def set(self, name, seconds):
+        """How far the clock of a controller is ahead of the machine's."""
+        set_clock(self.folder / f"{name}.clock", seconds)
+
     def step(self, name, seconds):
-        """Sets the clock of a controller, and if it leads, waits until it goes by it."""
-        self.clocks[name].set(seconds)
+        """Sets the clock of the leader, and waits until it goes by it."""
+        self.set(name, seconds)
 
         def follows():
             shown = seconds_of(self.lease()["renewTime"]) - time.time()
@@ -87,22 +65,23 @@ class ReplicatedRig(CoordinatedRig):
             options = [f"--arrays={self.arrays_file}", f"--metrics-address=127.0.0.1:{free_port()}"]
             self.controllers[name] = Server(self, f"controller-{name}", "controller", options)
             self._coordinate(self.controllers[name], ports[name])
-        self.clocks = {
-            name: Clock(self.folder / f"{name}.clock", seconds) for name, seconds in self.ahead.items()
-        }
+        library = self.folder / "clock.so"
+        build_clock(library)
         for name, server in self.controllers.items():
             path = self.folder / f"{name}.token"
             path.write_text(token(name, CONTROLLER_ACCOUNT))
-            server.argv = self.clocks[name].start(
-                [
-                    *server.argv,
-                    *self.addresses,
-                    "--coordinator-server-name=coordinator.example",
-                    f"--coordinator-ca={self.authority.certificate}",
-                    f"--token-file={path}",
-                    f"--controller-account={CONTROLLER_ACCOUNT}",
-                ]
-            )
+            self.set(name, self.ahead[name])
+            variables = clock_variables(library, self.folder / f"{name}.clock")
+            server.argv = [
+                "env",
+                *(f"{variable}={value}" for variable, value in variables.items()),
+                *server.argv,
+                *self.addresses,
+                "--coordinator-server-name=coordinator.example",
+                f"--coordinator-ca={self.authority.certificate}",
+                f"--token-file={path}",
+                f"--controller-account={CONTROLLER_ACCOUNT}",
+            ]
 
     def _let_ask(self, node):
         super()._let_ask(node)

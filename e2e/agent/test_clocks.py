@@ -27,7 +27,7 @@ def set_clock(rig, leading, seconds):
     if leading == "set":
         rig.step("set", seconds)
     else:
-        rig.clocks["set"].set(seconds)
+        rig.set("set", seconds)
 
 
 def stays_quiet(rig, leaders, leading, seconds):

@@ -1,15 +1,13 @@
-"""Clocks that step, of the controllers and node plugins; see clock.c.
+"""Clocks that step, of the controllers and node plugins; see harness/clock.c.
 
 All hosts share this machine's clock, which is never set.
 """
 
-import struct
 from pathlib import Path
 
 from cluster import deploy
-from harness.pool import run
+from harness.clock import build_clock, clock_variables, set_clock
 
-SOURCE = Path(__file__).with_name("clock.c")
 FOLDER = "/srv/clock"  # on each node's own disk
 
 
@@ -19,22 +17,20 @@ class Clocks:
     def __init__(self, cluster):
         self.cluster = cluster
         library = cluster.folder / "clock.so"
-        run("cc", "-shared", "-fPIC", "-O2", "-o", library, SOURCE)
+        build_clock(library)
         for node, host in cluster.nodes.items():
             host.enter("mkdir", "-p", FOLDER, check=True)
             host.enter("cp", library, FOLDER, check=True)
             self.step(node, 0)
 
     def step(self, node, seconds):
-        path = Path(f"/proc/{self.cluster.nodes[node].pid()}/root{FOLDER}/offset")
-        with open(path, "r+b" if path.exists() else "wb") as file:  # in place: it is mapped
-            file.write(struct.pack("q", int(seconds * 1e9)))
+        set_clock(Path(f"/proc/{self.cluster.nodes[node].pid()}/root{FOLDER}/offset"), seconds)
 
     def __enter__(self):
         preloaded = {
             "extraEnv": [
-                {"name": "LD_PRELOAD", "value": f"{FOLDER}/clock.so"},
-                {"name": "CLOCK_OFFSET", "value": f"{FOLDER}/offset"},
+                {"name": name, "value": value}
+                for name, value in clock_variables(f"{FOLDER}/clock.so", f"{FOLDER}/offset").items()
             ],
             "extraVolumes": [{"name": "clock", "hostPath": {"path": FOLDER}}],
             "extraVolumeMounts": [{"name": "clock", "mountPath": FOLDER, "readOnly": True}],
