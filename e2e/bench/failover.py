@@ -72,6 +72,7 @@ def move_to(workloads, pod, node):
 
 
 NONE = float("inf")  # no bar
+MOUNT_DEATHS = "lunkeeper.io/mount-deaths"
 
 
 @dataclasses.dataclass
@@ -145,6 +146,8 @@ def rounds_of(mode, count, failover, workloads, writer):
         writer.goes_on()
         placed = mode.place(Placed(failover, workloads, writer))
         writer.goes_on()
+        # Rounds are short: the second node in a row that dies within a minute would keep the volume.
+        failover.kubectl("annotate", "pv", "--all", f"{MOUNT_DEATHS}-")
         time.sleep(1)  # as one that has run for a while
         pods, fences = Watch(workloads, "pods"), Watch(workloads, "nodefences")
         try:

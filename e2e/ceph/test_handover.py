@@ -221,11 +221,13 @@ def test_two_commands_at_once_and_one_that_is_interrupted_do_no_harm(rig: Rig, s
         assert {code for code, _ in ends} == {0, 1}, ends
         rig.controller = second
         assert await_both(first, last) == (last, first)
-        # It sleeps, or all is over before the signal comes.
-        command = begin_armed(rig, last, first, "stopped", hook="sleep 3")
+        # It waits for the signal, or all may be over before that comes.
+        told = rig.folder / "interrupted"
+        command = begin_armed(rig, last, first, "stopped", hook=f"until [ -e {told} ]; do sleep 0.1; done")
         wait_until(lambda: "I/O waits" in command.log.read_text(), 60, "it is under way")
         os.kill(command.pid, signal.SIGINT)
         assert finish(command)[0] != 0
+        told.touch()
         wait_until(last.is_gone, 60, "the giver has ended, and its tgtd")
         assert await_both(first, last) == (first, last)
         rig.controller = first.agent

@@ -9,13 +9,14 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "devices/array/tgt/catalogue.h"
 #include "devices/array/tgt/image_store.h"
 
@@ -30,8 +31,7 @@ class GatedQuestions {
 
  private:
   struct Question {
-    absl::StatusOr<LunBacking> answer = absl::UnavailableError("not answered");
-    absl::Notification is_answered;
+    std::optional<absl::StatusOr<LunBacking>> answer;  // with mu_
     const std::chrono::steady_clock::time_point asked = std::chrono::steady_clock::now();
   };
   struct Asked {
@@ -39,6 +39,8 @@ class GatedQuestions {
     std::jthread thread;
   };
   std::shared_ptr<Question> Ask(const std::string& path) ABSL_LOCKS_EXCLUDED(mu_);
+  std::optional<absl::StatusOr<LunBacking>> AwaitAnswer(const Question& question, absl::Duration within)
+      ABSL_LOCKS_EXCLUDED(mu_);
   bool IsReleaseDue(const GrantRow& grant) const;
 
   Catalogue& catalogue_;
