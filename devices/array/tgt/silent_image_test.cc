@@ -255,13 +255,17 @@ TEST_CASE_METHOD(WithOneSilent,
 
 TEST_CASE_METHOD(WithOneSilent, "a grant that is asked for again does not wait for an image that is served") {
   Serve();  // by the tgtd that has it open
+  const GrantRow row = RowOf(grants[1]);
+  absl::Status opened = absl::UnknownError("not answered");
   absl::Notification is_answered;
   std::jthread call([&] {
-    CHECK(targets->OpenTarget(RowOf(grants[1])) == absl::OkStatus());
+    opened = targets->OpenTarget(row);
     is_answered.Notify();
   });
   CHECK(is_answered.WaitForNotificationWithTimeout(absl::Minutes(1)));
   store.LetAnswer();
+  call.join();
+  CHECK(opened == absl::OkStatus());
 }
 
 // An image that nobody can open while it lives, for less than a minute: who tries waits.
