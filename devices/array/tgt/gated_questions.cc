@@ -28,13 +28,15 @@ absl::StatusOr<LunBacking> GatedQuestions::BackingOf(const GrantRow& grant) {
                                                  "released; try again"));
     answer = AwaitAnswer(*question, kLookAgain);
   }
+  const absl::MutexLock lock(&mu_);
+  EndAnswered();
   return *std::move(answer);
 }
 
 // One thread for each volume at most, since a node repeats a call that was given up.
 std::shared_ptr<GatedQuestions::Question> GatedQuestions::Ask(const std::string& path) {
   const absl::MutexLock lock(&mu_);
-  std::erase_if(asked_, [](const auto& each) { return each.second.question->answer.has_value(); });
+  EndAnswered();
   Asked& asked = asked_[path];
   if (asked.question) return asked.question;
   asked.question = std::make_shared<Question>();
@@ -52,6 +54,11 @@ std::optional<absl::StatusOr<LunBacking>> GatedQuestions::AwaitAnswer(const Ques
   const absl::MutexLock lock(&mu_);
   mu_.AwaitWithTimeout(absl::Condition(is_answered, &question), within);
   return question.answer;
+}
+
+// Their threads have nothing left to do, so none is waited for.
+void GatedQuestions::EndAnswered() {
+  std::erase_if(asked_, [](const auto& each) { return each.second.question->answer.has_value(); });
 }
 
 bool GatedQuestions::IsReleaseDue(const GrantRow& grant) const {

@@ -41,6 +41,7 @@ class GatedQuestions {
   std::shared_ptr<Question> Ask(const std::string& path) ABSL_LOCKS_EXCLUDED(mu_);
   std::optional<absl::StatusOr<LunBacking>> AwaitAnswer(const Question& question, absl::Duration within)
       ABSL_LOCKS_EXCLUDED(mu_);
+  void EndAnswered() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsReleaseDue(const GrantRow& grant) const;
 
   Catalogue& catalogue_;
