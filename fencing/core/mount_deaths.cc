@@ -40,6 +40,12 @@ bool IsPartOfOutage(const State& state, const NodeId& node, const ChargedNodes& 
   });
 }
 
+// No node mounts it, so it cannot be what a kernel died of.
+bool IsRaw(const State& state, const NodeId& node, const VolumeId& volume) {
+  const auto pods = state.cluster.PodsOn(NameOf(node));
+  return std::any_of(pods.begin(), pods.end(), [&](const Pod* pod) { return pod->raw.contains(volume); });
+}
+
 void StoreCharge(State& state, const VolumeId& volume, std::vector<NodeId> nodes) {
   state.outbox.CallOnce(CallKey::ForChargeOf(volume), ChargeVolume{volume, std::move(nodes)}, state.now);
 }
@@ -116,7 +122,9 @@ bool ChargeDeath(State& state, const NodeId& node, const VolumesByArray& volumes
       const auto lived = LastSignOf(known->second) - granted.value_or(Instant());
       if (!granted || lived >= state.settings.mount_death || lived < -kLooks) continue;
       auto nodes = state.cluster.ChargedTo(volume);
-      if (IsChargedWith(nodes, node) || IsPartOfOutage(state, node, nodes, *granted)) continue;
+      if (IsRaw(state, node, volume) || IsChargedWith(nodes, node) ||
+          IsPartOfOutage(state, node, nodes, *granted))
+        continue;
       nodes.push_back(node);
       StoreCharge(state, volume, std::move(nodes));
       charging = true;

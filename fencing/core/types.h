@@ -39,6 +39,7 @@ struct Pod {
   std::string owner_kind;  // empty: nobody re-creates it
   FailoverPolicy policy = FailoverPolicy::kUnsaid;
   VolumesByArray volumes;        // ours
+  VolumeSet raw;                 // of those: block devices, of which no node's kernel mounts the contents
   bool foreign_volumes = false;  // it has persistent volumes of another driver too
   Shared<Scheduling> scheduling;
   std::vector<Shared<Scheduling>> places;  // of its volumes, where those are tied to nodes

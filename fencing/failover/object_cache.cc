@@ -196,6 +196,7 @@ void ObjectCache::AddClaim(Pod& pod, const std::string& claim) const {
     return;
   }
   pod.volumes[ArrayId(array)].insert(volume->volume);
+  if (volume->block) pod.raw.insert(volume->volume);
   if (*volume->places != Scheduling()) pod.places.push_back(volume->places);
   if (const FailoverPolicy* policy = FindIn(classes_, volume->storage_class); policy != nullptr)
     pod.policy = JoinPolicies(pod.policy, *policy);

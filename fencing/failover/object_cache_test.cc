@@ -65,6 +65,17 @@ TEST_CASE("what nodes died of is told when it changes, and of no volume that is 
   CHECK((heard.charges[1].volume == VolumeId("a1-v1") && heard.charges[1].nodes.empty()));
 }
 
+TEST_CASE("a pod's raw block volumes are told apart") {
+  Heard heard;
+  heard.AddPod({{"volumes", {kClaim}}});
+  VolumeFacts facts{"db/data", VolumeId("a1-v0000000000000001"), "fast"};
+  heard.objects.OnVolume("1", std::make_shared<const VolumeFacts>(facts));
+  CHECK(heard.pods.at("db/p").raw.empty());
+  facts.block = true;
+  heard.objects.OnVolume("1", std::make_shared<const VolumeFacts>(facts));
+  CHECK(heard.pods.at("db/p").raw == VolumeSet{facts.volume});
+}
+
 TEST_CASE("a pod's volumes are found whichever of the objects comes first") {
   const std::string id = "0000000000000001";
   Heard pod_first, volume_first;

@@ -162,7 +162,9 @@ void ScriptedWorld::AddPod(std::istringstream& words) {
   pod.owner_kind = "StatefulSet";
   pod.running = true;
   Scheduling scheduling;
+  bool raw = false;
   for (std::string word; words >> word;) {
+    if (word == "raw") raw = true;
     if (word == "on") pod.node = NodeName(NextWord(words));
     if (word == "owner") pod.owner_kind = NextWord(words);
     if (word == "never") pod.policy = FailoverPolicy::kNever;
@@ -183,6 +185,8 @@ void ScriptedWorld::AddPod(std::istringstream& words) {
       Find(pod.node.value()).present.insert(volume);
     }
   }
+  if (raw)
+    for (const auto& [array, volumes] : pod.volumes) pod.raw.insert(volumes.begin(), volumes.end());
   pod.scheduling = Shared<Scheduling>(std::move(scheduling));
   if (pod.owner_kind == "none") pod.owner_kind = "";
   pods_[pod.id] = pod;
