@@ -250,7 +250,9 @@ absl::Status GrantTargets::OpenTarget(const GrantRow& grant, const std::optional
   return table_.OpenTarget(grant, row.volume, asked);
 }
 
-absl::Status GrantTargets::GrowLun(const GrantRow& grant, const std::string& path) {
+absl::Status GrantTargets::GrowLun(const GrantRow& grant) {
+  // tgtd opens the image anew, and so hangs on one that is silent.
+  ASSIGN_OR_RETURN(const LunBacking backing, gated_questions_.BackingOf(grant));
   // tgtd swaps the file under its I/O threads, so nothing may run while it does. The pause is short for a
   // healthy initiator, which logs in again and repeats what was in flight.
   const absl::Time deadline = absl::Now() + drain_timeout_;
@@ -262,12 +264,12 @@ absl::Status GrantTargets::GrowLun(const GrantRow& grant, const std::string& pat
   FAIL_POINT("array.expand.paused");
   absl::Status grown = quiet.status();
   if (grown.ok()) {
-    grown = *quiet ? table_.ResizeLun(grant, path)
+    grown = *quiet ? table_.ResizeLun(grant, backing)
                    : absl::UnavailableError(
                          absl::StrCat("volume ", grant.volume.value(), ": its commands are not over"));
   }
   // Whether or not it grew, tgtd may have opened the image anew. Not registered, it stays offline.
-  if (const absl::Status opened = images_.RegisterOpened(path); !opened.ok()) {
+  if (const absl::Status opened = images_.RegisterOpened(backing.path); !opened.ok()) {
     table_.ForgetOpen(grant);
     const absl::MutexLock lock(&held_mu_);
     held_.insert_or_assign(grant.generation, Restoration{grant});

@@ -47,8 +47,9 @@ class GrantTargets {
   // Makes the target of a grant, unless it is being released. The caller is inside the gate. `backing`: what
   // the store has answered already; without it the store is asked, until the grant is to be released.
   absl::Status OpenTarget(const GrantRow& grant, const std::optional<LunBacking>& backing = std::nullopt);
-  // Makes a target's LUN as large as its file. The caller is inside the gate.
-  absl::Status GrowLun(const GrantRow& grant, const std::string& path);
+  // Makes a target's LUN as large as its image. The caller is inside the gate. The store is asked first,
+  // until the grant is to be released.
+  absl::Status GrowLun(const GrantRow& grant);
   // Drains and deletes these grants, which are releasing in the catalogue. DEADLINE_EXCEEDED: commands would
   // not end; the array goes on releasing them.
   absl::Status FinishReleasing(std::vector<GrantRow> grants, absl::Time deadline);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -202,6 +203,22 @@ TEST_CASE_METHOD(WithOneSilent,
   daemon.reset();
 }
 
+TEST_CASE_METHOD(WithOneSilent, "a release does not wait behind a growth of an image that does not answer") {
+  Serve();  // by the tgtd that has it open
+  const GrantRow row = RowOf(grants[1]);
+  std::jthread growth([&] {
+    const auto pass = gates.Enter(row.volume, absl::Now() + absl::Minutes(1));
+    targets->GrowLun(row).IgnoreError();
+  });
+  REQUIRE(Eventually([&] { return !gates.Enter(row.volume, absl::InfinitePast()).has_value(); }));
+  REQUIRE(catalogue->grants().SetReleasing(row.generation) == absl::OkStatus());
+  CHECK(targets->FinishReleasing({row}, absl::Now() + absl::Seconds(20)) == absl::OkStatus());
+  CHECK_FALSE(HasTarget(grants[1]));
+  store.LetAnswer();
+  growth.join();
+  daemon.reset();
+}
+
 TEST_CASE_METHOD(WithOneSilent, "a grant that is asked for again does not wait for an image that is served") {
   Serve();  // by the tgtd that has it open
   const GrantRow row = RowOf(grants[1]);
@@ -253,6 +270,25 @@ TEST_CASE_METHOD(WithOneSilent, "a tgtd that hangs while it opens an image is st
   };
   CHECK(Eventually(is_another, absl::Minutes(1)));
   CHECK(Eventually([&] { return Writes(grants[0]); }, absl::Minutes(1)));
+}
+
+// Of the image that it grows, tgtd opens the file anew.
+TEST_CASE_METHOD(WithOneSilent, "a tgtd that hangs while an image grows is started again without it") {
+  store.LetAnswer();
+  Serve();
+  const pid_t before = TgtdProcess(options.control_port);
+  const std::string path = store.VolumePath(grants[1].volume);
+  std::filesystem::rename(path, path + ".open");
+  std::filesystem::copy(path + ".open", path);
+  const Unopenable unopenable(path);
+  CHECK(absl::IsUnavailable(targets->GrowLun(RowOf(grants[1]))));
+  const auto is_another = [&] {
+    const pid_t now = TgtdProcess(options.control_port);
+    return now != 0 && now != before;
+  };
+  CHECK(Eventually(is_another, absl::Minutes(1)));
+  CHECK(Eventually([&] { return Writes(grants[0]); }, absl::Minutes(1)));
+  daemon.reset();
 }
 
 // It could not know why tgtd does not answer, and each start failed until the image answered.

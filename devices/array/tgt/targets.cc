@@ -104,10 +104,11 @@ Connection TargetTable::ConnectionWithPeersOf(const GrantRow& grant) const {
 
 // tgtd has answered for this target just before, so one that hangs for another reason is not taken for one
 // that hangs on the image.
-absl::Status TargetTable::OpenImage(const GrantRow& grant, const TgtLun& lun) {
-  if (!lun.backing.may_be_silent_alone) return OkIfThere(tgt_->NewLun(NumberOf(grant), lun));
+absl::Status TargetTable::OpenImage(const GrantRow& grant, const LunBacking& backing,
+                                    absl::FunctionRef<absl::Status()> open) {
+  if (!backing.may_be_silent_alone) return open();
   RETURN_IF_ERROR(openings_.BeginOpening(grant.generation));
-  const absl::Status opened = OkIfThere(tgt_->NewLun(NumberOf(grant), lun));
+  const absl::Status opened = open();
   openings_.EndOpening(grant.generation, opened);
   return opened;
 }
@@ -116,7 +117,8 @@ absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume, c
   const int32_t target = NumberOf(grant);
   const bool sync = volume.spec.durability == Durability::kSync;
   const bool discards = backing.discards_right && volume.spec.provisioning == Provisioning::kThin;
-  RETURN_IF_ERROR(OpenImage(grant, {.backing = backing, .sync = sync}));
+  RETURN_IF_ERROR(OpenImage(
+      grant, backing, [&] { return OkIfThere(tgt_->NewLun(target, {.backing = backing, .sync = sync})); }));
   FAIL_POINT("array.target.lun_made");
   // A node that reconnects and finds another product id knows that the page cache which held its
   // acknowledged writes is gone.
@@ -297,8 +299,10 @@ absl::StatusOr<bool> TargetTable::CutConnections(int32_t target) const {
   return connections.empty();
 }
 
-absl::Status TargetTable::ResizeLun(const GrantRow& grant, const std::string& path) const {
-  return tgt_->UpdateLun(NumberOf(grant), absl::StrCat("online=0,path=", path, ",online=1"));
+absl::Status TargetTable::ResizeLun(const GrantRow& grant, const LunBacking& backing) {
+  return OpenImage(grant, backing, [&] {
+    return tgt_->UpdateLun(NumberOf(grant), absl::StrCat("online=0,path=", backing.path, ",online=1"));
+  });
 }
 
 absl::StatusOr<std::vector<TgtTarget>> TargetTable::ReadFromTgtd() {

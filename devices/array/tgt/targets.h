@@ -13,6 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -70,7 +71,7 @@ class TargetTable {
   // target not ready (try again), not gone, until EndPause. True once no command is running; false while one
   // is: call again.
   absl::StatusOr<bool> PauseTarget(const GrantRow& grant) const;
-  absl::Status ResizeLun(const GrantRow& grant, const std::string& path) const;
+  absl::Status ResizeLun(const GrantRow& grant, const LunBacking& backing);
   absl::Status EndPause(const GrantRow& grant) const;
   // Undoes a pause that a crash has left; no more than that, for there may be good sessions.
   absl::Status ResumeTarget(const GrantRow& grant) const;
@@ -87,7 +88,9 @@ class TargetTable {
       ABSL_LOCKS_EXCLUDED(accounts_mu_);
   absl::StatusOr<bool> CutConnections(int32_t target) const;
   absl::Status AllowDigests(int32_t target, Digests digests) const;
-  absl::Status OpenImage(const GrantRow& grant, const TgtLun& lun);
+  // `open`: a call by which tgtd opens the image of the grant.
+  absl::Status OpenImage(const GrantRow& grant, const LunBacking& backing,
+                         absl::FunctionRef<absl::Status()> open);
   absl::Status MakeLun(const GrantRow& grant, const Volume& volume, const LunBacking& backing);
 
   const TgtClient* const tgt_;
