@@ -27,13 +27,18 @@ void Election::LeaveToOthers(Instant now) {
 }
 
 void Election::NoteAnswer(const WriteLease& write, Outcome outcome, const Version& version, Instant now) {
-  // An answer to an attempt that was given up says nothing about the one that is under way.
-  if (write.sent != sent_at_) return;
-  writing_ = false;
-  // Somebody else wrote: whether it was a takeover, the next read will tell. Until then, do not lead.
-  if (outcome == Outcome::kConflict) leads_until_.reset();
-  if (outcome != Outcome::kOk) return;
-  seen_ = {write.release ? "" : self_, version, now};
+  if (under_way_.erase(write.sent) == 0) return;
+  // Somebody else wrote: whether it was a takeover, the next read will tell. Until then, do not lead. It may
+  // also have been a renewal beside this one.
+  if (outcome == Outcome::kConflict && under_way_.empty() && write.expected == seen_.version)
+    leads_until_.reset();
+  if (outcome != Outcome::kOk || (renewed_at_ && write.sent < *renewed_at_)) return;
+  // A read that began later may have shown more, such as another's name.
+  if (seen_.version == write.expected) {
+    seen_ = {write.release ? "" : self_, version, now};
+  } else if (seen_.holder != self_) {
+    return;
+  }
   written_at_ = now;
   changed_at_ = now;
   unanswered_ = 0;
@@ -45,24 +50,27 @@ void Election::NoteAnswer(const WriteLease& write, Outcome outcome, const Versio
 
 std::optional<WriteLease> Election::DueWrite(Instant now, bool defers) {
   if (!known_ || now < abstains_until_) return std::nullopt;
+  std::erase_if(under_way_, [&](Instant sent) { return now - sent >= settings_.lease; });
   const auto sent_within = [&](Span time) { return now - sent_at_ < time; };
-  if (writing_ && sent_within(settings_.lease)) return std::nullopt;
   const bool ours = seen_.holder == self_;
-  if (ours && sent_within(settings_.lease_renew)) return std::nullopt;
+  // Its connection may lead to an API server that hangs, while others behind the same address answer.
+  if (!under_way_.empty() && !(ours && HoldsLease(now))) return std::nullopt;
+  const bool is_answered = written_at_ && renewed_at_ && *written_at_ >= sent_at_;
+  if (ours && now - (is_answered ? *renewed_at_ : sent_at_) < settings_.lease_renew) return std::nullopt;
   const int leases = (seen_.holder.empty() ? 0 : 1) + (defers ? 1 : 0);
   if (!ours && now - changed_at_ < leases * settings_.lease) return std::nullopt;
   if (sent_within(settings_.retry)) return std::nullopt;
-  writing_ = true;
+  under_way_.insert(now);
   sent_at_ = now;
   return WriteLease{seen_.version, now};
 }
 
 // If this write is lost, the lease runs out, which takes no longer than this replica abstains.
 std::optional<WriteLease> Election::GiveUp(Instant now) {
-  if (writing_) return std::nullopt;
+  if (!under_way_.empty()) return std::nullopt;
   leads_until_.reset();
   abstains_until_ = now + settings_.lease;
-  writing_ = true;
+  under_way_.insert(now);
   sent_at_ = now;
   return WriteLease{seen_.version, now, true};
 }

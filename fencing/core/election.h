@@ -5,6 +5,7 @@
 // what must never happen twice is held by the arrays' terms. One thread owns it.
 
 #include <optional>
+#include <set>
 #include <string>
 
 #include "fencing/core/action.h"
@@ -18,10 +19,11 @@ class Election {
   Election(const Settings& settings, std::string self) : settings_(settings), self_(std::move(self)) {}
 
   void NoteLease(const LeaseSeen& seen, Instant now);
-  // The answer to a write; to any but the last it says nothing.
+  // The answer to a write. To one that was given up it says nothing.
   void NoteAnswer(const WriteLease& write, Outcome outcome, const Version& version, Instant now);
-  // A write that is due, at most one at a time. Marks it as sent. `defers`: it takes the lease only if no
-  // other replica has, in the time of one more lease.
+  // A write that is due. Marks it as sent. One at a time, but for a renewal that is not answered: after a
+  // second there is another one beside it. `defers`: it takes the lease only if no other replica has, in the
+  // time of one more lease.
   std::optional<WriteLease> DueWrite(Instant now, bool defers);
   // The write that gives the lease up, so that another replica takes it; it leads no more from now on, and
   // leaves the lease alone for as long as the others need to take it. None: another write is under way.
@@ -41,9 +43,9 @@ class Election {
   LeaseSeen seen_;
   bool known_ = false;
   Instant changed_at_;
-  bool writing_ = false;
-  int unanswered_ = 0;  // own writes that a read has shown, since the last one that was answered
-  Instant sent_at_;     // the last write; before the first: the clock's start
+  std::set<Instant> under_way_;  // writes, by when they were sent; without what was given up
+  int unanswered_ = 0;           // own writes that a read has shown, since the last one that was answered
+  Instant sent_at_;              // the last write; before the first: the clock's start
   std::optional<Instant> leads_until_, renewed_at_, written_at_, abstains_until_;
 };
 

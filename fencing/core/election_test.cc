@@ -35,7 +35,62 @@ struct Unanswered {
   std::vector<WriteLease> sent;
 };
 
+// A leader whose lease is of version 2, and which renews it just now, a second later.
+struct Renewing {
+  Renewing() {
+    election.NoteLease({"", Version("1"), now}, now);
+    election.NoteAnswer(election.DueWrite(now, false).value(), Outcome::kOk, Version("2"), now);
+    now = now + 1_s;
+    first = election.DueWrite(now, false).value();
+    REQUIRE(first.expected == Version("2"));
+    CHECK_FALSE(election.DueWrite(now + 999_ms, false));
+    now = now + 1_s;
+    second = election.DueWrite(now, false).value();
+  }
+  Settings settings;
+  Election election{settings, "me"};
+  Instant now{100_s};
+  WriteLease first, second;  // the first is not answered
+};
+
 }  // namespace
+
+TEST_CASE("a renewal that is not answered costs no leadership: another one is made beside it") {
+  Renewing leader;
+  CHECK(leader.second.expected == Version("2"));
+  leader.election.NoteAnswer(leader.second, Outcome::kOk, Version("3"), leader.now);
+  CHECK(leader.election.HoldsLease(leader.now + 2999_ms));
+  const auto late = GENERATE(Outcome::kFailed, Outcome::kConflict);
+  leader.election.NoteAnswer(leader.first, late, {}, leader.now + 2_s);
+  CHECK(leader.election.HoldsLease(leader.now + 2999_ms));
+}
+
+TEST_CASE("a renewal that was only slow makes the one beside it fail, and costs no leadership either") {
+  Renewing leader;
+  const bool conflict_first = GENERATE(true, false);
+  if (conflict_first) leader.election.NoteAnswer(leader.second, Outcome::kConflict, {}, leader.now);
+  leader.election.NoteAnswer(leader.first, Outcome::kOk, Version("3"), leader.now);
+  if (!conflict_first) leader.election.NoteAnswer(leader.second, Outcome::kConflict, {}, leader.now);
+  CHECK(leader.election.HoldsLease(leader.first.sent + 2999_ms));
+  CHECK(leader.election.DueWrite(leader.now + 500_ms, false).value().expected == Version("3"));
+}
+
+TEST_CASE("two renewals that are stored and answered in the wrong order leave the newer version") {
+  Renewing leader;
+  leader.election.NoteLease({"me", Version("3"), leader.now}, leader.now);
+  leader.now = leader.now + 500_ms;
+  leader.election.NoteLease({"me", Version("4"), leader.now}, leader.now);
+  leader.election.NoteAnswer(leader.first, Outcome::kOk, Version("3"), leader.now);
+  CHECK(leader.election.DueWrite(leader.now + 1_s, false).value().expected == Version("4"));
+}
+
+TEST_CASE("a late answer to a renewal gives no leadership back that another one has taken") {
+  Renewing leader;
+  leader.election.NoteLease({"them", Version("4"), leader.now}, leader.now);
+  leader.election.NoteAnswer(leader.second, Outcome::kOk, Version("3"), leader.now);
+  CHECK_FALSE(leader.election.HoldsLease(leader.now));
+  CHECK(leader.election.holder() == "them");
+}
 
 TEST_CASE("a write of the lease that was stored and not answered gives no leadership, and is made again") {
   Unanswered replica;

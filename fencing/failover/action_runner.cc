@@ -7,10 +7,10 @@
 
 // The threads an action may run on:
 //
-//   lease_workers_     1: renewing the lease must never wait behind anything else
-//   api_workers_      64: all other calls to the API server; checked for leadership when their turn comes
-//   an array's own     8 for each array (array_hub.h)
-//   the loop's         Notify and Probe, which do not block
+//   lease_workers_     3: renewing the lease must never wait behind anything else, a renewal that hangs
+//   included api_workers_      64: all other calls to the API server; checked for leadership when their turn
+//   comes an array's own     8 for each array (array_hub.h) the loop's         Notify and Probe, which do not
+//   block
 //
 // The loop's thread never waits for any of them. If the process is killed here, an action may have taken
 // effect without an answer. That is the same as an answer that was lost: the next leader reads the state and
@@ -21,7 +21,7 @@ ActionRunner::ActionRunner(ActionInputs inputs)
     : inputs_(std::move(inputs)),
       poll_ended_(inputs_.executor.MakeSignal()),
       api_workers_(inputs_.executor.MakeWorkers(kActionsAtOnce)),
-      lease_workers_(inputs_.executor.MakeWorkers(1)) {}
+      lease_workers_(inputs_.executor.MakeWorkers(3)) {}
 
 void ActionRunner::Stop() {
   api_workers_->Stop();

@@ -1,7 +1,9 @@
 #include "fencing/kube/call_pool.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -12,7 +14,7 @@
 // A call takes these steps on its caller's thread:
 //
 //   TakeTurn: wait until fewer than `connections` calls run
-//   TakeIdle: the longest idle connection that still works, or none -> ConnectHttps
+//   TakeIdle: the longest idle connection that still works, or none -> ConnectTwice
 //   TryOn: send, read the reply
 //   EndTurn: return the connection, if its reply was read to the end
 //
@@ -23,8 +25,14 @@ namespace {
 
 constexpr size_t kMostErrorBytes = 64 << 10;
 // For the thread that opens connections in advance: the limit for one, and the pause after a failure.
-constexpr absl::Duration kOpenTime = absl::Seconds(5);
+constexpr absl::Duration kOpenTime = absl::Seconds(2);
 constexpr absl::Duration kOpenPause = absl::Seconds(1);
+// For the first attempt at a connection. One that hangs may lead to another server the next time.
+constexpr absl::Duration kFirstConnect = absl::Seconds(1);
+// A call that waited for less long shows nothing of its connection.
+constexpr absl::Duration kSilent = absl::Seconds(1);
+// Where a server is slow and not hung, making connections anew would add to its load.
+constexpr absl::Duration kDropPause = absl::Seconds(30);
 
 bool IsGood(const HttpHead& head) { return head.status >= 200 && head.status < 300; }
 
@@ -84,7 +92,8 @@ void CallPool::KeepAllOpen(const std::stop_token& stop) {
     if (stop.stop_requested()) return;
     if (auto connection = OpenOne(stop)) {
       absl::MutexLock lock(&mu_);
-      if (OpenCount() < config_.connections) idle_.push_back(std::move(connection));
+      if (OpenCount() < config_.connections)
+        idle_.push_back({std::move(connection), std::chrono::steady_clock::now()});
     } else if (!PauseFor(kOpenPause, stop)) {
       return;
     }
@@ -95,7 +104,7 @@ void CallPool::KeepAllOpen(const std::stop_token& stop) {
 // after the handshake, which shows with the first read.
 std::unique_ptr<HttpsConnection> CallPool::OpenOne(const std::stop_token& stop) {
   const Limits limits{absl::Now() + kOpenTime, stop};
-  auto connected = ConnectHttps(config_, limits);
+  auto connected = ConnectTwice(limits);
   if (!connected.ok()) return nullptr;
   std::unique_ptr<HttpsConnection> connection = *std::move(connected);
   const HttpRequest request{.what = "get the API server's version", .method = "GET", .target = "/version"};
@@ -103,6 +112,14 @@ std::unique_ptr<HttpsConnection> CallPool::OpenOne(const std::stop_token& stop) 
       *connection, request, [](std::string_view) { return absl::OkStatus(); }, limits)
       .status.IgnoreError();
   return connection->IsReusable() ? std::move(connection) : nullptr;
+}
+
+absl::StatusOr<std::unique_ptr<HttpsConnection>> CallPool::ConnectTwice(const Limits& limits) const {
+  Limits first = limits;
+  first.deadline =
+      std::min(first.deadline, std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(kFirstConnect));
+  auto connected = ConnectHttps(config_, first);
+  return absl::IsDeadlineExceeded(connected.status()) ? ConnectHttps(config_, limits) : std::move(connected);
 }
 
 // Each retry takes its turn anew, so a call that waits for the server to recover blocks no other.
@@ -122,13 +139,15 @@ CallPool::Attempt CallPool::TryOnce(const HttpRequest& request, Repeatable repea
   std::unique_ptr<HttpsConnection> connection = TakeIdle();
   const bool was_idle = connection != nullptr;
   Attempt attempt;
+  const SteadyTime asked = std::chrono::steady_clock::now();
   if (was_idle) attempt = TryOn(*connection, request, sink, limits);
+  if (was_idle && !attempt.answered && absl::IsDeadlineExceeded(attempt.status)) DropSilent(asked);
   // The server closes idle connections when it likes, so a request may be lost on the way without having been
   // seen. It may also have been seen: hence only repeatable calls are sent again.
   const bool closed = was_idle && !attempt.answered && absl::IsUnavailable(attempt.status);
   if (!was_idle || (closed && repeatable == Repeatable::kYes)) {
     connection.reset();
-    if (auto connected = ConnectHttps(config_, limits); connected.ok()) {
+    if (auto connected = ConnectTwice(limits); connected.ok()) {
       connection = *std::move(connected);
       attempt = TryOn(*connection, request, sink, limits);
     } else {
@@ -152,7 +171,7 @@ CallPool::Attempt CallPool::TryOn(HttpsConnection& connection, const HttpRequest
 
 absl::StatusOr<std::unique_ptr<HttpsConnection>> CallPool::OpenStream(const HttpRequest& request,
                                                                       const Limits& limits) {
-  ASSIGN_OR_RETURN(auto connection, ConnectHttps(config_, limits));
+  ASSIGN_OR_RETURN(auto connection, ConnectTwice(limits));
   ASSIGN_OR_RETURN(const std::string token, ReadToken(config_));
   ASSIGN_OR_RETURN(const HttpHead head, connection->SendRequest(request, token, limits));
   if (!IsGood(head)) return ReadError(*connection, request, head, limits);
@@ -179,7 +198,7 @@ absl::Status CallPool::TakeTurn(const HttpRequest& request, const Limits& limits
 std::unique_ptr<HttpsConnection> CallPool::TakeIdle() {
   absl::MutexLock lock(&mu_);
   while (!idle_.empty()) {
-    auto connection = std::move(idle_.front());
+    auto connection = std::move(idle_.front().connection);
     idle_.pop_front();
     if (connection->IsReusable()) return connection;
   }
@@ -189,9 +208,27 @@ std::unique_ptr<HttpsConnection> CallPool::TakeIdle() {
 // IsReusable makes a system call, so it runs before the lock is taken.
 void CallPool::EndTurn(std::unique_ptr<HttpsConnection> connection) {
   const bool keep = connection != nullptr && connection->IsReusable();
+  const SteadyTime now = std::chrono::steady_clock::now();
   absl::MutexLock lock(&mu_);
   --busy_;
-  if (keep) idle_.push_back(std::move(connection));
+  if (!keep) return;
+  answered_ = now;
+  idle_.push_back({std::move(connection), now});
+}
+
+// Each that answered before the call began. The others have shown since that they work. The opener makes
+// new ones.
+void CallPool::DropSilent(SteadyTime since) {
+  const SteadyTime now = std::chrono::steady_clock::now();
+  std::vector<Kept> dropped;  // closed without the lock
+  absl::MutexLock lock(&mu_);
+  if (absl::FromChrono(now - since) < kSilent || answered_ < since) return;
+  if (dropped_ && absl::FromChrono(now - *dropped_) < kDropPause) return;
+  dropped_ = now;
+  while (!idle_.empty() && idle_.front().answered < since) {
+    dropped.push_back(std::move(idle_.front()));
+    idle_.pop_front();
+  }
 }
 
 }  // namespace lunkeeper::kube

@@ -3,13 +3,19 @@
 // as the server closes connections that stay idle. With `open_all` a thread of the pool opens all of them
 // in advance; no call waits for that.
 //
+// Behind one address there may be several servers, and one of them may hang while its connections stay up. A
+// kept connection that does not answer while others do takes all with it that have not answered since. One
+// that is not open within a second is tried once more.
+//
 // Thread-safe; a call blocks its thread and ends at its deadline. It is sent again in two cases only: when
 // the server rejects it and says when to come back (429 or 503 with Retry-After), and when a kept connection
 // turns out to be closed and the call is repeatable. Failure: as in https.h and api_error.h.
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string_view>
 #include <thread>
@@ -41,8 +47,15 @@ class CallPool {
 
  private:
   struct Attempt;
+  using SteadyTime = std::chrono::steady_clock::time_point;
+  struct Kept {
+    std::unique_ptr<HttpsConnection> connection;
+    SteadyTime answered;  // its last call
+  };
 
   void KeepAllOpen(const std::stop_token& stop);
+  absl::StatusOr<std::unique_ptr<HttpsConnection>> ConnectTwice(const Limits& limits) const;
+  void DropSilent(SteadyTime since) ABSL_LOCKS_EXCLUDED(mu_);
   std::unique_ptr<HttpsConnection> OpenOne(const std::stop_token& stop);
   bool HasRoom() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return busy_ < config_.connections; }
   size_t OpenCount() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return busy_ + idle_.size(); }
@@ -57,7 +70,9 @@ class CallPool {
   const KubeConfig config_;
   absl::Mutex mu_;
   size_t busy_ ABSL_GUARDED_BY(mu_) = 0;
-  std::deque<std::unique_ptr<HttpsConnection>> idle_ ABSL_GUARDED_BY(mu_);  // the longest idle first
+  std::deque<Kept> idle_ ABSL_GUARDED_BY(mu_);              // the longest idle first
+  SteadyTime answered_ ABSL_GUARDED_BY(mu_);                // any call, last
+  std::optional<SteadyTime> dropped_ ABSL_GUARDED_BY(mu_);  // silent connections, last
   std::jthread opener_;  // with `open_all`; last: it uses the other members
 };
 

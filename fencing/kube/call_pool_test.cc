@@ -96,6 +96,44 @@ TEST_CASE("calls use what is open when the server takes no more connections") {
   for (int i = 0; i < 20; ++i) CHECK(client->Get(kPooled, Soon(absl::Seconds(2))).ok());
 }
 
+// As where one of several servers behind an address hangs.
+TEST_CASE("a connection that does not answer while others do takes the others with it that may be like it") {
+  std::atomic<bool> hangs = false;
+  std::atomic<int> opened = 0, hung = 0;
+  ApiFixture api([&](Exchange& exchange) {
+    if (hangs && exchange.connection <= 9 && exchange.connection % 3 == 0)
+      return (void)++hung, exchange.Hang();
+    exchange.Reply(Object("db", "db-0", 5));
+    if (exchange.path == "/version") ++opened;
+  });
+  KubeConfig config = api.Config();
+  config.connections = 9;
+  config.open_all = true;
+  const auto client = *MakeKubeClient(config);
+  REQUIRE(Eventually([&] { return opened == 9; }));
+  hangs = true;
+  int failed = 0;
+  std::jthread waits([&] {  // until a connection hangs
+    while (hung == 0) client->Get(kPooled, Soon(absl::Milliseconds(1200))).IgnoreError();
+  });
+  REQUIRE(Eventually([&] { return hung == 1; }));
+  // Answered meanwhile, on the next two connections.
+  CHECK(client->Get(kPooled, Soon()).ok());
+  waits.join();
+  for (int i = 0; i < 30; ++i) failed += !client->Get(kPooled, Soon(absl::Milliseconds(1200))).ok();
+  CHECK(failed == 0);
+  CHECK(hung == 1);
+  CHECK(Eventually([&] { return opened >= 15; }));
+}
+
+TEST_CASE("a server that takes a connection and hangs is tried once more, where another one may answer") {
+  ApiFixture api([](Exchange& exchange) { exchange.Reply(Object("db", "db-0", 5)); });
+  api.IgnoreConnection(1);
+  const auto client = *MakeKubeClient(api.Config());
+  CHECK(client->Get(kPooled, Soon(absl::Seconds(10))).ok());
+  CHECK(api.connections() == 2);
+}
+
 TEST_CASE("calls that wait for a connection end at their deadline, or when asked to") {
   std::atomic<bool> asked = false;
   ApiFixture api([&](Exchange& exchange) {

@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl.hpp>
@@ -176,7 +177,10 @@ void ApiFixture::Accept() {
 
 void ApiFixture::Serve(Session& session) {
   beast::error_code error;
-  session.stream.handshake(asio::ssl::stream_base::server, error);
+  std::array<char, 4096> unread;
+  while (session.number == ignored_ && !error)
+    session.stream.next_layer().read_some(asio::buffer(unread), error);
+  if (!error) session.stream.handshake(asio::ssl::stream_base::server, error);
   beast::flat_buffer buffer;
   for (int number = 1; !error; ++number) {
     http::request<http::string_body> message;

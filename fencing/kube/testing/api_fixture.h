@@ -65,6 +65,8 @@ class ApiFixture {
   int connections() const { return connections_; }
   // Closes every connection there is; new ones are welcome.
   void CutAll();
+  // This connection, when it comes, is taken and never spoken on, as by a server that hangs.
+  void IgnoreConnection(int number) { ignored_ = number; }
 
  private:
   struct Session;
@@ -76,7 +78,7 @@ class ApiFixture {
   const testing::TempDir directory_;
   struct Tls;
   std::unique_ptr<Tls> tls_;
-  std::atomic<int> connections_ = 0;
+  std::atomic<int> connections_ = 0, ignored_ = 0;
   absl::Mutex mu_;
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
   std::list<Session> sessions_ ABSL_GUARDED_BY(mu_);
