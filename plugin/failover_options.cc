@@ -28,11 +28,14 @@ std::string IsKind(const std::string& value) {
 
 // An option in seconds. The floor of a detection time is what keeps a moment's trouble from being a failure.
 void AddSeconds(CLI::App* command, const std::string& name, fencing::Span* value, double least,
-                const std::string& help) {
-  const auto check = [least](const std::string& text) -> std::string {
+                const std::string& help, bool or_none = false) {
+  const auto check = [least, or_none](const std::string& text) -> std::string {
     double seconds = 0;
-    if (absl::SimpleAtod(text, &seconds) && seconds >= least && seconds <= kMostSeconds) return "";
-    return absl::StrCat("\"", text, "\": want ", least, " to ", kMostSeconds, " seconds");
+    const bool is_number = absl::SimpleAtod(text, &seconds);
+    if (is_number && seconds >= least && seconds <= kMostSeconds) return "";
+    if (is_number && or_none && seconds == 0) return "";
+    return absl::StrCat("\"", text, "\": want ", or_none ? "0, or " : "", least, " to ", kMostSeconds,
+                        " seconds");
   };
   command
       ->add_option_function<double>(
@@ -95,6 +98,9 @@ void AddFailoverSettings(CLI::App* command, fencing::Settings* settings) {
              "How long such a node may be without I/O, in seconds");
   AddSeconds(command, "--failover-probation", &settings->probation, 10,
              "How long a kubelet or container runtime may hang, in seconds");
+  AddSeconds(command, "--failover-plugin-not-ready", &settings->plugin_not_ready, 10,
+             "How long a node's plugin may be silent before the node is tainted, in seconds; 0: for ever",
+             /*or_none=*/true);
   AddSeconds(command, "--failover-graceful", &settings->graceful_deadline, 1,
              "How long pods may take to leave a node whose storage path is lost, in seconds");
 }

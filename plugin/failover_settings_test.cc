@@ -31,7 +31,7 @@ TEST_CASE("every value of the chart has its setting") {
     "paused": true, "dryRun": true, "optIn": true, "ownerKinds": ["Job", "Cluster"], "budgetPercent": 7,
     "massPercent": 8, "overBudget": "stop", "partitioned": "hold", "silenceSeconds": 3.5,
     "slowSilenceSeconds": 11, "neverMetSilenceSeconds": 31, "partitionGraceSeconds": 12,
-    "probationSeconds": 13, "gracefulSeconds": 14})",
+    "probationSeconds": 13, "gracefulSeconds": 14, "pluginNotReadySeconds": 15})",
                                           Settings());
   REQUIRE(read.ok());
   CHECK(read->paused);
@@ -48,6 +48,15 @@ TEST_CASE("every value of the chart has its setting") {
   CHECK(read->partition_grace == Span::OfMilliseconds(12'000));
   CHECK(read->probation == Span::OfMilliseconds(13'000));
   CHECK(read->graceful_deadline == Span::OfMilliseconds(14'000));
+  CHECK(read->plugin_not_ready == Span::OfMilliseconds(15'000));
+}
+
+TEST_CASE("nodes of silent plugins are never tainted with 0, and not after less than 10 seconds") {
+  const auto off = ParseFailoverSettings(R"({"pluginNotReadySeconds": 0})", Settings());
+  REQUIRE(off.ok());
+  CHECK(off->plugin_not_ready == Span());
+  const auto short_one = ParseFailoverSettings(R"({"pluginNotReadySeconds": 9})", Settings());
+  CHECK_THAT(std::string(short_one.status().message()), Catch::Contains("want 0, or 10 to 86400 seconds"));
 }
 
 TEST_CASE("what the file leaves out is as the options say") {

@@ -114,6 +114,10 @@ BAD_VALUES = {
     "an unknown policy past the budget": ("failover.overBudget=all", "'one-by-one', 'stop'"),
     "an owner that is no kind": ("failover.ownerKinds={statefulset}", "/failover/ownerKinds/0"),
     "no time at all": ("failover.gracefulSeconds=0", "/failover/gracefulSeconds"),
+    "a silent plugin's time below its floor": (
+        "failover.pluginNotReadySeconds=9",
+        "/failover/pluginNotReadySeconds",
+    ),
     "a silence below its floor": ("failover.silenceSeconds=2.4", "/failover/silenceSeconds"),
     "a probation below its floor": ("failover.probationSeconds=9", "/failover/probationSeconds"),
     "two arrays of one name": (

@@ -2,7 +2,16 @@
 
 import json
 
-from chart.charts import ONE_ARRAY, find, render
+from chart.charts import ONE_ARRAY, every_pod, find, render
+
+
+def test_what_is_tainted_keeps_none_of_our_own_pods_off(values):
+    """Whatever tolerations are set: a plugin that is kept off its node would be silent for ever."""
+    for tolerations in ([], [{"key": "c", "operator": "Exists"}]):
+        content = {"controller": {"tolerations": tolerations}, "node": {"tolerations": tolerations}}
+        for name, spec in every_pod(render(values({**ONE_ARRAY, **content}))).items():
+            tolerated = {each.get("key") for each in spec["tolerations"]}
+            assert tolerated & {None, "lunkeeper.io/plugin-not-ready"}, name
 
 
 def test_only_switching_failover_off_restarts_a_controller(values):

@@ -115,15 +115,14 @@ def test_the_provisioner_tells_for_whom_a_volume_is(values):
 
 def test_pods_go_where_they_are_told_to(values):
     """The data path is where the node plugin is, always."""
-    place = {
-        "nodeSelector": {"a": "b"},
-        "tolerations": [{"key": "c", "operator": "Exists"}],
-        "affinity": {"nodeAffinity": {}},
-    }
+    place = {"nodeSelector": {"a": "b"}, "affinity": {"nodeAffinity": {}}}
+    toleration = {"key": "c", "operator": "Exists"}
     strategy = {"type": "OnDelete"}
-    specs = pods(render(values({**ONE_ARRAY, "node": {**place, "updateStrategy": strategy}})))
+    node = {**place, "tolerations": [toleration], "updateStrategy": strategy}
+    specs = pods(render(values({**ONE_ARRAY, "node": node})))
     for name in ("node", "datapath"):
         assert place.items() <= specs[f"storage-lunkeeper-{name}"].items()
+        assert toleration in specs[f"storage-lunkeeper-{name}"]["tolerations"]
     things = render(values({**ONE_ARRAY, "node": {"updateStrategy": strategy}}))
     assert find(things, "DaemonSet", "storage-lunkeeper-node")["spec"]["updateStrategy"]["type"] == "OnDelete"
 

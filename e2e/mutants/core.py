@@ -109,4 +109,18 @@ CORE = [
         "  LeaveSharers(plan, std::move(staying));\n",
         "  if (false) LeaveSharers(plan, std::move(staying));\n",
     ),
+    core(
+        "all-plugins-blamed",
+        "a leader that is cut off itself keeps new pods off most nodes",
+        "plugin_taint.cc",
+        "plugins.silent >= kFewestOfAMass",
+        "plugins.silent > 10000",
+    ),
+    core(
+        "plugin-taint-stays",
+        "a node whose plugin is back takes no new pods for ever",
+        "plugin_taint.cc",
+        "(heard && !node.node_id.empty())",
+        "(heard && node.node_id.empty())",
+    ),
 ]

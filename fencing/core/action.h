@@ -56,11 +56,14 @@ struct UnfenceNode {
   NodeId node;
   Generation generation = 0;
 };
-// NoSchedule, naming the NodeFence; an empty value removes it. If the node's version is still `expected`.
+// NoSchedule. The one of a fence names the NodeFence, and the one of a silent plugin has any value; an empty
+// value removes it. If the node's version is still `expected`.
+enum class OurTaint { kFenced, kPluginNotReady };
 struct SetTaint {
   NodeName node;
   Version expected;
   std::string value;
+  OurTaint taint = OurTaint::kFenced;
 };
 enum class Grace { kNone, kOrdinary };
 struct DeletePod {
@@ -83,7 +86,7 @@ struct Notify {
 };
 // For events, metrics and `lunkeeper status`. Said once when it becomes true. Programs go by the kind with
 // its phase or refusal; the text is for people.
-enum class ReportKind { kClassification, kRefused, kProgress, kHeldBack, kLeadership };
+enum class ReportKind { kClassification, kRefused, kProgress, kHeldBack, kPlugin, kLeadership };
 struct Report {
   ReportKind kind = ReportKind::kClassification;
   NodeId node = {};  // of kLeadership: none

@@ -13,6 +13,7 @@
 #include "fencing/core/decide.h"
 #include "fencing/core/instances.h"
 #include "fencing/core/mount_deaths.h"
+#include "fencing/core/plugin_taint.h"
 #include "fencing/core/reconcile.h"
 
 namespace lunkeeper::fencing {
@@ -154,6 +155,7 @@ void Core::ActAsLeader() {
       Decide(state_, fence.node, state_.ClassifyNode(fence.node));
   ReconcileAll();
   SweepTaints(state_);
+  TendPluginTaints(state_);
   TendCharges(state_);
   ReportHeldBack(state_);
 }
@@ -295,6 +297,7 @@ void Core::HandleAnswer(const AskReplicas& call, const Done& done) {
   if (call.node.empty())
     return state_.placement.NoteSights(call, Sight().value_or(ReplicaSight()), done.votes.sights, state_.now);
   state_.evidence.NoteVotes(call, done.votes, state_.now);
+  NotePluginVotes(state_, call, done.votes);
   if (MayAct()) Decide(state_, call.node, state_.ClassifyNode(call.node));
 }
 
@@ -322,10 +325,15 @@ void Core::HandleAnswer(const SetTaint& call, const Done& done) {
   const auto* known = state_.cluster.FindNode(call.node);
   if (done.outcome != Outcome::kOk || !known || known->version != call.expected) return;
   auto node = *known;
-  node.taint = call.value;
   node.version = done.version;
+  const bool of_fence = call.taint == OurTaint::kFenced;
+  if (of_fence) {
+    node.taint = call.value;
+  } else {
+    node.plugin_taint = call.value.empty() ? PluginTaint::kNone : PluginTaint::kByLeader;
+  }
   state_.cluster.StoreObject(node);
-  if (!call.value.empty()) ReconcileNode(NodeId(call.value));
+  if (of_fence && !call.value.empty()) ReconcileNode(NodeId(call.value));
 }
 
 void Core::HandleAnswer(const PutNodeFence& call, const Done& done) {

@@ -21,8 +21,8 @@ bool HasItsLike(const Pod& pod, const std::vector<const Pod*>& there) {
 
 // Where no driver of ours is registered a pod would wait for its volumes for ever.
 bool CouldRunOn(const Pod& pod, const Node& node, const Cluster& cluster) {
-  return node.ready && node.taint.empty() && !node.out_of_service && !node.node_id.empty() &&
-         Fits(*pod.scheduling, *node.labels) &&
+  return node.ready && node.taint.empty() && node.plugin_taint == PluginTaint::kNone &&
+         !node.out_of_service && !node.node_id.empty() && Fits(*pod.scheduling, *node.labels) &&
          std::all_of(pod.places.begin(), pod.places.end(),
                      [&](const auto& place) { return Fits(*place, *node.labels); }) &&
          !HasItsLike(pod, cluster.PodsOn(node.name));

@@ -230,6 +230,21 @@ bool Evidence::Arrives(const NodeEvidence& node, Instant now) const {
   return node.heard && !node.closed && now - LatestOf(window_, node.heartbeat_at) < settings_.silence;
 }
 
+bool Evidence::HearsPlugin(const Node& node, Instant now) const {
+  // Of nearly every node this tells, and is quick.
+  const auto current = nodes_.find(node.node_id);
+  if (current != nodes_.end() && Arrives(current->second, now)) return true;
+  const auto lands = [&](const ArraySide& side) {
+    return side.array->up && side.heartbeat &&
+           side.array->SilenceSince(side.heartbeat, Instant(), now, settings_.look) < settings_.silence;
+  };
+  const auto instances = InstancesOf(nodes_, node.name);
+  return std::any_of(instances.begin(), instances.end(), [&](const auto* instance) {
+    const auto& sides = instance->second.arrays;
+    return Arrives(instance->second, now) || std::any_of(sides.begin(), sides.end(), lands);
+  });
+}
+
 bool Evidence::HasSuccessor(const NodeId& id, Instant now) const {
   const auto arrives = [&](const NodeEvidence& node) {
     return node.heard && now - LatestOf(window_, node.heartbeat_at) < settings_.silence;

@@ -80,6 +80,8 @@ class Evidence {
   bool HasSuccessor(const NodeId& node, Instant now) const;
   // By the network.
   bool Arrives(const NodeEvidence& node, Instant now) const;
+  // Heartbeats of any instance of the machine arrive, or land on an array: its plugin runs.
+  bool HearsPlugin(const Node& node, Instant now) const;
   // The nodes that exist and whose heartbeats arrive. One machine counts once, whatever it calls itself.
   int CountArriving(Instant now) const;
   // By the last view of the array.

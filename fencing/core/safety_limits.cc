@@ -9,7 +9,6 @@
 namespace lunkeeper::fencing {
 namespace {
 
-constexpr int kFewestOfAMass = 3;
 constexpr Span kStanding = 600_s;
 
 // A node that counts where a share of all nodes is asked for.

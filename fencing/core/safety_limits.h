@@ -19,6 +19,8 @@
 
 namespace lunkeeper::fencing {
 
+inline constexpr int kFewestOfAMass = 3;
+
 struct LimitRefusal {
   Refusal reason;
   std::string text;

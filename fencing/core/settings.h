@@ -44,6 +44,9 @@ struct Settings {
   Span kick_window = 300_s;       // after an outage in which crash-looping pods are kicked, each once
   int kicks = 20;                 // in one such window, at most
 
+  // Nodes whose plugin is silent.
+  Span plugin_not_ready = 30_s;  // and they are tainted; 0: never
+
   // SafetyLimits.
   bool paused = false;
   bool dry_run = false;

@@ -44,6 +44,15 @@ struct ChargeSide {
   std::optional<NodeId> user = {};       // has had a device of it since, and was well
 };
 
+// A node whose plugin is not heard, or that has a taint for it.
+struct PluginWatch {
+  Uid uid = {};  // of the Node
+  std::optional<Instant> silent_since = {}, unwanted_since = {};
+  Instant looked_at = {};  // at the last tick at which this replica led
+  std::optional<Instant> votes_at = {};
+  bool heard_elsewhere = false;  // by the votes
+};
+
 // A pod that was asked to start anew.
 struct PodKick {
   Instant at;
@@ -70,7 +79,8 @@ struct State {
   // Pods one of whose devices has been reported as failed for good ever since.
   std::map<NodeId, std::map<Uid, Instant>> failed_since;
   std::map<VolumeId, ChargeSide> charges;  // of those in cluster.charged()
-  std::map<NodeId, DueFence> due;          // whether the limits let it be done or not
+  std::map<NodeName, PluginWatch> plugins;
+  std::map<NodeId, DueFence> due;  // whether the limits let it be done or not
   std::map<std::pair<ReportKind, NodeId>, Said> said;
   std::map<ArrayId, Instant> termless_since;  // of a leader: arrays that it sees and has no term on
 

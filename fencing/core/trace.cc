@@ -62,6 +62,8 @@ std::string LineOf(const UnfenceNode& call) {
 }
 
 std::string LineOf(const SetTaint& call) {
+  if (call.taint == OurTaint::kPluginNotReady)
+    return (call.value.empty() ? "untaint " : "taint ") + call.node.value() + ": its plugin";
   return call.value.empty() ? "untaint " + call.node.value()
                             : "taint " + call.node.value() + " with " + call.value;
 }

@@ -41,6 +41,7 @@ struct Pod {
   VolumesByArray volumes;        // ours
   VolumeSet raw;                 // of those: block devices, of which no node's kernel mounts the contents
   bool foreign_volumes = false;  // it has persistent volumes of another driver too
+  bool plugin = false;           // the driver's own, of its node part
   Shared<Scheduling> scheduling;
   std::vector<Shared<Scheduling>> places;  // of its volumes, where those are tied to nodes
   bool deleting = false;
@@ -49,6 +50,9 @@ struct Pod {
   bool crash_looping = false;
   friend bool operator==(const Pod&, const Pod&) = default;
 };
+
+// The taint that keeps new pods off a node whose plugin is silent. A node may be registered with it, too.
+enum class PluginTaint { kNone, kAtStart, kByLeader };
 
 struct Node {
   NodeName name;
@@ -59,7 +63,8 @@ struct Node {
   bool exempt = false;          // never fenced without being asked by hand
   bool out_of_service = false;  // an administrator's taint: a fence asked for by hand
   std::string taint;            // ours: the NodeFence that put it there; empty: none
-  Shared<NodeLabels> labels;    // with everybody else's taints
+  PluginTaint plugin_taint = PluginTaint::kNone;
+  Shared<NodeLabels> labels;  // with everybody else's taints
   friend bool operator==(const Node&, const Node&) = default;
 };
 

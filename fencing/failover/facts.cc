@@ -84,6 +84,21 @@ bool HasTaint(const Json& taints, const std::string& key) {
                      [&](const Json& taint) { return TextAt(taint, {"key"}) == key; });
 }
 
+// The chart's label. In another namespace anybody could set it.
+bool IsPlugin(const Json& pod, const std::string& own_namespace) {
+  return !own_namespace.empty() && TextAt(pod, {"metadata", "namespace"}) == own_namespace &&
+         TextAt(pod, {"metadata", "labels", "app.kubernetes.io/component"}) == "node";
+}
+
+// Only where it is matters: whether it runs, its heartbeats show.
+PodFacts ReadPlugin(const Json& pod) {
+  PodFacts facts;
+  facts.plugin = true;
+  facts.uid = Uid(TextAt(pod, {"metadata", "uid"}));
+  facts.node = NodeName(TextAt(pod, {"spec", "nodeName"}));
+  return facts;
+}
+
 Json ParseTaints(const std::string& taints) {
   return taints.empty() ? Json::array() : kube::ParseJson(taints).value_or(Json::array());
 }
@@ -136,7 +151,10 @@ bool HasEnded(const Json& pod) {
   return phase == "Succeeded" || phase == "Failed";
 }
 
-std::optional<PodFacts> ReadPod(const Json& pod) { return HasEnded(pod) ? std::nullopt : ReadAnyPod(pod); }
+std::optional<PodFacts> ReadPod(const Json& pod, const std::string& own_namespace) {
+  if (HasEnded(pod)) return std::nullopt;
+  return IsPlugin(pod, own_namespace) ? ReadPlugin(pod) : ReadAnyPod(pod);
+}
 
 std::optional<PodFacts> ReadAnyPod(const Json& pod) {
   PodFacts facts;
@@ -194,11 +212,11 @@ FailoverPolicy ReadFailoverPolicy(const Json& object) {
 std::string TaintValueOf(const NodeId& node) { return InstanceOf(node); }
 
 // NoSchedule and not NoExecute: Lunkeeper deletes the right pods itself, and leaves the others running.
-Json WithTaint(const std::string& taints, const std::string& value) {
+Json WithTaint(const std::string& taints, const std::string& value, const std::string& key) {
   Json result = Json::array();
   for (const Json& taint : ParseTaints(taints))
-    if (TextAt(taint, {"key"}) != kTaintKey) result.push_back(taint);
-  if (!value.empty()) result.push_back({{"key", kTaintKey}, {"value", value}, {"effect", "NoSchedule"}});
+    if (TextAt(taint, {"key"}) != key) result.push_back(taint);
+  if (!value.empty()) result.push_back({{"key", key}, {"value", value}, {"effect", "NoSchedule"}});
   return result;
 }
 
@@ -206,6 +224,13 @@ std::string TaintIn(const std::string& taints) {
   for (const Json& taint : ParseTaints(taints))
     if (TextAt(taint, {"key"}) == kTaintKey) return TextAt(taint, {"value"});
   return "";
+}
+
+PluginTaint PluginTaintIn(const std::string& taints) {
+  for (const Json& taint : ParseTaints(taints))
+    if (TextAt(taint, {"key"}) == kPluginTaintKey)
+      return TextAt(taint, {"value"}) == kPluginSilent ? PluginTaint::kByLeader : PluginTaint::kAtStart;
+  return PluginTaint::kNone;
 }
 
 }  // namespace lunkeeper::fencing

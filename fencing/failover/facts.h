@@ -23,6 +23,7 @@ inline constexpr char kFailoverKey[] = "lunkeeper.io/failover";
 // removes it to have the volume moved again.
 inline constexpr char kMountDeathsKey[] = "lunkeeper.io/mount-deaths";
 inline constexpr char kTaintKey[] = "lunkeeper.io/fenced";
+inline constexpr char kPluginTaintKey[] = "lunkeeper.io/plugin-not-ready";
 inline constexpr char kOutOfServiceKey[] = "node.kubernetes.io/out-of-service";
 
 struct NodeFacts {
@@ -43,6 +44,7 @@ struct PodFacts {
   FailoverPolicy policy = FailoverPolicy::kUnsaid;
   std::vector<std::string> claims;  // "namespace/name"
   bool foreign_volumes = false;     // has volumes that only this node can serve, besides claims
+  bool plugin = false;              // the driver's own, of its node part
   bool deleting = false, deleted = false, running = false, crash_looping = false;
   Shared<Scheduling> scheduling;
   friend bool operator==(const PodFacts&, const PodFacts&) = default;
@@ -70,9 +72,10 @@ std::optional<KubeletTime> RenewalTime(const std::string& renewal);
 std::optional<NodeId> ReadNodeId(const kube::Json& csi_node);
 // Its containers will not run again.
 bool HasEnded(const kube::Json& pod);
-// Nullopt: the pod has no persistent volume. ReadPod: nor if it has ended.
+// Nullopt: the pod has no persistent volume. ReadPod: nor if it has ended; but also of a pod of the driver's
+// node part, which runs in `own_namespace`.
 std::optional<PodFacts> ReadAnyPod(const kube::Json& pod);
-std::optional<PodFacts> ReadPod(const kube::Json& pod);
+std::optional<PodFacts> ReadPod(const kube::Json& pod, const std::string& own_namespace = "");
 // Of a volume in any phase, with the claim that it has or had last. ReadVolume: nullopt unless it is bound.
 VolumeFacts ReadAnyVolume(const kube::Json& persistent_volume);
 std::optional<VolumeFacts> ReadVolume(const kube::Json& persistent_volume);
@@ -84,9 +87,13 @@ FailoverPolicy ReadFailoverPolicy(const kube::Json& object);
 // The value of our taint: the instance alone. A taint's value has at most 63 characters, which a whole node
 // id can exceed; the machine's name is that of the tainted Node anyway.
 std::string TaintValueOf(const NodeId& node);
-// The JSON of a Node's taints with ours set to `value`; without ours if `value` is empty.
-kube::Json WithTaint(const std::string& taints, const std::string& value);
+// The JSON of a Node's taints with our one of `key` set to `value`; without that one if `value` is empty.
+kube::Json WithTaint(const std::string& taints, const std::string& value, const std::string& key = kTaintKey);
 // The value of our taint among these; empty: there is none.
 std::string TaintIn(const std::string& taints);
+PluginTaint PluginTaintIn(const std::string& taints);
+// What WithTaint is given for the taint of a silent plugin. A node that was registered with that taint has
+// another value, or none.
+inline constexpr char kPluginSilent[] = "silent";
 
 }  // namespace lunkeeper::fencing

@@ -304,6 +304,7 @@ WatchHandlers FailoverController::MakeHandlers() {
                     wake);
               },
           .objects = objects_,
+          .own_namespace = options_.lease.space,
           .on_record = [this](const auto& name, const auto* facts) { OnRecord(name, facts); },
           .on_kubelet =
               [this](const auto& node, const auto& renewal) {
@@ -362,11 +363,7 @@ void FailoverController::OnRecord(const std::string& name, const RecordFacts* fa
   // Once for each fence, and not with each change of its record.
   if (facts == nullptr) fenced_.erase(node);
   if (facts != nullptr && fenced_.insert(node).second) Distrust(MachineOf(node));
-  if (facts != nullptr) {
-    FeedCore(now_, FenceSeen{facts->fence});
-  } else {
-    FeedCore(now_, FenceGone{node});
-  }
+  facts != nullptr ? FeedCore(now_, FenceSeen{facts->fence}) : FeedCore(now_, FenceGone{node});
 }
 
 // On the array's thread. The boards take fences and limits at once: nodes learn of them without the loop.

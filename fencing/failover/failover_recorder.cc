@@ -36,6 +36,8 @@ bool IsRoutine(const Action& action) {
 // The event of the first phase in which every pod runs elsewhere.
 constexpr char kMovedEvent[] = "Moved";
 
+constexpr char kPluginSilentEvent[] = "PluginNotReady";
+
 bool IsMoved(const Report& report) {
   return report.phase == Phase::kMoved || report.phase == Phase::kAwaitingNode;
 }
@@ -70,11 +72,13 @@ void FailoverRecorder::OnReport(const Report& report) {
   const bool refused = report.kind == ReportKind::kRefused;
   const bool progress = report.kind == ReportKind::kProgress;
   const bool held_back = report.kind == ReportKind::kHeldBack;
+  const bool plugin = report.kind == ReportKind::kPlugin;
   if (report.refusal) ++refused_[{{"limit", std::string(ToWord(*report.refusal))}}];
   LogWarn("failover",
           absl::StrCat(progress    ? "phase: "
                        : refused   ? "refused: "
                        : held_back ? "held back: "
+                       : plugin    ? "plugin: "
                                    : "seen: ",
                        report.text),
           {{"node", report.node.value()}});
@@ -90,6 +94,7 @@ void FailoverRecorder::OnReport(const Report& report) {
                progress    ? "Failover"
                : refused   ? "FailoverRefused"
                : held_back ? "VolumeHeldBack"
+               : plugin    ? kPluginSilentEvent
                            : "NodeSuspected",
                report.text);
   if (report.refusal == Refusal::kLeftAlone) ReportPodsLeft(report.node, "from which nothing is moved");
@@ -203,9 +208,24 @@ void FailoverRecorder::RecordSuccess(const Action& action, const Answer& answer)
     AddEntry(RecordOf(lift->node), executor_.WallNow(), "Unfenced", lift->array.value());
     AddNodeEvent(lift->node, kube::EventKind::kNormal, "Unfenced", lift->array.value());
   } else if (const auto* taint = std::get_if<SetTaint>(&action.what)) {
-    if (!taint->value.empty()) AddEntry(NodeId(taint->value), executor_.WallNow(), "Tainted", kTaintKey);
+    RecordTaint(*taint);
   } else if (const auto* pod = std::get_if<DeletePod>(&action.what)) {
     ReportDeletedPod(*pod, action.id);
+  }
+}
+
+void FailoverRecorder::RecordTaint(const SetTaint& call) {
+  const NodeId machine = MachineId(call.node.value());
+  if (call.taint == OurTaint::kFenced) {
+    if (!call.value.empty()) AddEntry(NodeId(call.value), executor_.WallNow(), "Tainted", kTaintKey);
+  } else if (call.value.empty()) {
+    AddNodeEvent(machine, kube::EventKind::kNormal, "PluginReady",
+                 absl::StrCat("the taint ", kPluginTaintKey, " is gone: new pods may come"));
+  } else {
+    AddNodeEvent(machine, kube::EventKind::kWarning, kPluginSilentEvent,
+                 absl::StrCat("no controller and no array hears the driver's plugin on this node, so no "
+                              "volume can be mounted; until one does, no new pod comes (taint ",
+                              kPluginTaintKey, "); see to the plugin's pod"));
   }
 }
 

@@ -48,6 +48,7 @@ class FailoverRecorder {
  private:
   void AddEntry(const NodeId& node, absl::Time at, const std::string& event, const std::string& text);
   void RecordDecision(const PutNodeFence& call);
+  void RecordTaint(const SetTaint& call);
   void RecordSuccess(const Action& action, const Answer& answer);
   void ReportDeletedPod(const DeletePod& call, uint64_t id);
   void ReportPodsLeft(const NodeId& node, const std::string& which);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "fencing/failover/facts.h"
 #include "fencing/failover/testing/failover_world.h"
 
 namespace lunkeeper::fencing {
@@ -183,6 +184,29 @@ TEST_CASE("a hundred pods with two hundred volumes leave a dead node together") 
   CHECK(last - decided < absl::Seconds(10));
   if (last - decided < absl::Seconds(2)) CHECK(early == 0);  // so long events wait
   CHECK(calls < 250);
+}
+
+TEST_CASE("a node whose plugin is silent takes no new pods until it is heard; its other taints stay") {
+  FailoverWorld world;
+  world.AddPod("db-0", "n1");
+  const Json other = {{{"key", "role"}, {"value", "db"}, {"effect", "NoSchedule"}}};
+  world.api.Merge(NodePath("n1"), {{"spec", {{"taints", other}}}});
+  const auto taints = [&] {
+    return kube::ToText(FieldAt(world.api.Get(NodePath("n1")), {"spec", "taints"}));
+  };
+  const std::string before = taints(),
+                    after = kube::ToText(WithTaint(before, kPluginSilent, kPluginTaintKey));
+  Settings settings;
+  settings.plugin_not_ready = 1_s;
+  world.Start("replica-1", settings);
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  world.SetHeard("n1", false);
+  REQUIRE(Comes([&] { return taints() == after; }));
+  world.SetHeard("n1", true);
+  REQUIRE(Comes([&] { return taints() == before; }));
+  CHECK(world.api.CountWrites("PATCH /api/v1/nodes/") == 2);
+  CHECK(world.api.CountWrites(absl::StrCat("POST ", kRecords)) == 0);
+  CHECK(world.Runs("db-0", "n1"));
 }
 
 }  // namespace lunkeeper::fencing

@@ -149,9 +149,12 @@ Answer KubeActions::RemoveRecord(const RemoveNodeFence& call) {
 }
 
 Answer KubeActions::WriteTaint(const SetTaint& call, const Uid& uid, const std::string& taints) {
-  const std::string value = call.value.empty() ? "" : TaintValueOf(NodeId(call.value));
-  return StoredAnswer(client_.Patch({kube::kNodes, "", call.node.value()},
-                                    {{"spec", {{"taints", WithTaint(taints, value)}}}},
+  const bool of_fence = call.taint == OurTaint::kFenced;
+  const std::string value = call.value.empty() ? ""
+                            : of_fence         ? TaintValueOf(NodeId(call.value))
+                                               : kPluginSilent;
+  const auto after = WithTaint(taints, value, of_fence ? kTaintKey : kPluginTaintKey);
+  return StoredAnswer(client_.Patch({kube::kNodes, "", call.node.value()}, {{"spec", {{"taints", after}}}},
                                     {uid.value(), call.expected.value()}, CallLimits()));
 }
 

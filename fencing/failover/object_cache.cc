@@ -156,6 +156,7 @@ void ObjectCache::ReportNode(const std::string& name) {
   node.labels = facts.labels;
   // The value is the instance; the rest of the NodeFence's name is the machine's.
   if (const std::string value = TaintIn(facts.taints); !value.empty()) node.taint = name + "." + value;
+  node.plugin_taint = PluginTaintIn(facts.taints);
   report_(NodeSeen{std::move(node)});
 }
 
@@ -176,6 +177,7 @@ void ObjectCache::ReportPod(const std::string& key) {
   if (const FailoverPolicy* policy = FindIn(namespaces_, NamespaceOf(key)); policy != nullptr)
     pod.policy = JoinPolicies(pod.policy, *policy);
   pod.foreign_volumes = facts.foreign_volumes;
+  pod.plugin = facts.plugin;
   for (const std::string& claim : facts.claims) AddClaim(pod, claim);
   pod.scheduling = facts.scheduling;
   pod.deleting = facts.deleting;

@@ -150,4 +150,39 @@ TEST_CASE("our taint leads back to the whole name of its NodeFence, however long
   CHECK(kube::ToText(WithTaint(facts.taints, "")) == R"([{"effect":"NoExecute","key":"other"}])");
 }
 
+TEST_CASE("the taint of a silent plugin is apart from that of a fence, and shows who put it") {
+  const std::string fenced = kube::ToText(WithTaint("", "00000000000000aa"));
+  const std::string both = kube::ToText(WithTaint(fenced, kPluginSilent, kPluginTaintKey));
+  CHECK(TaintIn(both) == "00000000000000aa");
+  CHECK(PluginTaintIn(both) == PluginTaint::kByLeader);
+  CHECK(kube::ToText(WithTaint(both, kPluginSilent, kPluginTaintKey)) == both);
+  CHECK(kube::ToText(WithTaint(both, "", kPluginTaintKey)) == fenced);
+  CHECK(PluginTaintIn(kube::ToText(WithTaint(both, ""))) == PluginTaint::kByLeader);
+  CHECK(PluginTaintIn(fenced) == PluginTaint::kNone);
+  NodeFacts facts;
+  facts.taints = R"([{"effect":"NoSchedule","key":"lunkeeper.io/plugin-not-ready"}])";
+  Heard heard;
+  heard.objects.OnNode("n1", std::make_shared<const NodeFacts>(facts));
+  CHECK(heard.nodes["n1"].plugin_taint == PluginTaint::kAtStart);
+}
+
+TEST_CASE("the driver's own pods are known by their label, in its own namespace alone") {
+  const Json pod = {
+      {"metadata",
+       {{"namespace", "storage"}, {"name", "node-1"}, {"labels", {{"app.kubernetes.io/component", "node"}}}}},
+      {"spec", {{"nodeName", "n1"}}},
+      {"status", {{"phase", "Pending"}}}};
+  const auto facts = ReadPod(pod, "storage");
+  REQUIRE(facts);
+  Heard heard;
+  heard.objects.OnPod("storage/node-1", std::make_shared<const PodFacts>(*facts));
+  CHECK(heard.pods["storage/node-1"].plugin);
+  CHECK(heard.pods["storage/node-1"].node == NodeName("n1"));
+  CHECK_FALSE(ReadPod(pod, "another"));
+  CHECK_FALSE(ReadPod(pod, ""));
+  Json controller = pod;
+  controller["metadata"]["labels"]["app.kubernetes.io/component"] = "controller";
+  CHECK_FALSE(ReadPod(controller, "storage"));
+}
+
 }  // namespace lunkeeper::fencing

@@ -105,7 +105,8 @@ NodeLabels ReadNodeLabels(const Json& node) {
   for (const Json& taint : FieldAt(node, {"spec", "taints"})) {
     const std::string key = TextAt(taint, {"key"});
     const auto effect = EffectOf(taint);
-    if (!effect || IsOfHealth(key) || key == kTaintKey || key == kOutOfServiceKey) continue;
+    const bool ours = key == kTaintKey || key == kPluginTaintKey;
+    if (!effect || IsOfHealth(key) || ours || key == kOutOfServiceKey) continue;
     labels.taints.push_back({HashLabel(key), HashLabel(TextAt(taint, {"value"})), *effect});
   }
   if (FlagAt(node, {"spec", "unschedulable"}))

@@ -7,7 +7,7 @@
 
 namespace lunkeeper::fencing {
 
-// Labels, and the taints that keep pods out. Our own taint and out-of-service are left out: no pod is placed
+// Labels, and the taints that keep pods out. Our own taints and out-of-service are left out: no pod is placed
 // on such a node, whatever it tolerates. A cordoned node has a taint, too.
 NodeLabels ReadNodeLabels(const kube::Json& node);
 // nodeSelector, required node affinity, and tolerations, except those for nodes that are not ready. Of pod

@@ -99,6 +99,11 @@ TEST_CASE("a foreign taint keeps out whoever does not tolerate its key, value an
   CHECK(Fit(Json::object(), Tainted("role", "db", "PreferNoSchedule")));
 }
 
+TEST_CASE("our own taints are no foreign ones: no pod is placed there, whatever it tolerates") {
+  for (const char* key : {"lunkeeper.io/fenced", "lunkeeper.io/plugin-not-ready"})
+    CHECK(ReadNodeLabels(Tainted(key, "", "NoSchedule")).taints.empty());
+}
+
 TEST_CASE("a cordoned node is like a tainted one") {
   const Json node = NodeWith(Json::object(), {{"unschedulable", true}});
   CHECK_FALSE(Fit(Json::object(), node));

@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "fencing/core/mount_deaths.h"
 #include "fencing/core/trace.h"
+#include "fencing/failover/facts.h"
 
 // The lines are for people; no program reads them. They show the evidence first and the classification
 // second, so that an operator can check the one against the other.
@@ -44,6 +45,16 @@ std::string NodeLine(const State& state, const NodeId& node) {
   return line;
 }
 
+// Empty: there is nothing to say.
+std::string PluginLine(const State& state, const NodeName& name) {
+  const auto* node = state.cluster.FindNode(name);
+  const auto said = state.said.find({ReportKind::kPlugin, MachineId(name.value())});
+  if (node != nullptr && node->plugin_taint != PluginTaint::kNone)
+    return absl::StrCat("node ", name.value(), " takes no new pods: its plugin is silent (taint ",
+                        kPluginTaintKey, ")");
+  return said == state.said.end() ? "" : absl::StrCat("node ", name.value(), ": ", said->second.text);
+}
+
 std::string FenceLine(const NodeFence& fence) {
   const std::string by = fence.requested_by.empty() ? "evidence" : fence.requested_by;
   return absl::StrCat("nodefence ", fence.node.value(), ": ", ToSentence(fence.phase), "; by ", by, ": ",
@@ -72,6 +83,8 @@ std::vector<std::string> StatusLines(const Core& core, const std::string& missin
                                settings.paused ? "; PAUSED" : "", settings.dry_run ? "; DRY RUN" : "",
                                settings.opt_in ? "; opt-in" : ""));
   for (const auto& entry : state.evidence.nodes()) lines.push_back(NodeLine(state, entry.first));
+  for (const auto& entry : state.plugins)
+    if (auto line = PluginLine(state, entry.first); !line.empty()) lines.push_back(std::move(line));
   for (const auto& entry : state.cluster.fences()) lines.push_back(FenceLine(entry.second));
   for (const auto& [volume, nodes] : state.cluster.charged())
     if (state.cluster.IsHeldBack(volume)) lines.push_back(DescribeHeldBack(state, volume));

@@ -43,7 +43,9 @@ Watches::Watches(kube::KubeClient& client, WatchHandlers handlers, Executor& exe
   Add<NodeFacts>({kube::kNodes}, ReadNode, [&to](const auto& key, const auto& now) { to.OnNode(key, now); });
   Add<NodeId>({kube::kCsiNodes}, ReadNodeId,
               [&to](const auto& key, const auto& now) { to.OnNodeId(key, now.get()); });
-  Add<PodFacts>({kube::kPods}, ReadPod, [&to](const auto& key, const auto& now) { to.OnPod(key, now); });
+  Add<PodFacts>(
+      {kube::kPods}, [own = handlers_.own_namespace](const auto& pod) { return ReadPod(pod, own); },
+      [&to](const auto& key, const auto& now) { to.OnPod(key, now); });
   Add<VolumeFacts>({kPersistentVolumes}, ReadVolume,
                    [&to](const auto& key, const auto& now) { to.OnVolume(key, now); });
   Add<FailoverPolicy>({{"storage.k8s.io", "v1", "storageclasses"}}, FailoverPolicyOf,

@@ -19,6 +19,7 @@ namespace lunkeeper::fencing {
 struct WatchHandlers {
   std::function<void(std::function<void()>, Wake)> post;
   ObjectCache& objects;
+  std::string own_namespace;  // where the driver's own pods are
   std::function<void(const std::string& name, const RecordFacts*)> on_record;  // null: it is gone
   // Its lease was renewed.
   std::function<void(const std::string& node, const std::string& renewal)> on_kubelet;

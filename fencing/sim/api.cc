@@ -64,6 +64,7 @@ void Api::AddNode(const NodeName& name, const NodeId& instance) {
   node.name = name;
   node.uid = Uid("node" + std::to_string(++uid_));
   node.node_id = instance;
+  if (registers_tainted) node.plugin_taint = PluginTaint::kAtStart;
   renewed_[name] = world_.now();
   Publish(node);
   store_.Put(KubeletLeaseOf(name), KubeletLeaseObject(renewed_[name], Span()));
@@ -122,12 +123,18 @@ absl::StatusOr<Json> Api::PatchNode(const kube::ObjectRef& at, const Json& merge
   Node node = objects_.nodes.at(NodeName(at.name));
   const std::string before = node.taint;
   node.taint.clear();
+  node.plugin_taint = PluginTaint::kNone;
   node.out_of_service = false;
   for (const Json& taint : FieldAt(merge, {"spec", "taints"})) {
     if (TextAt(taint, {"key"}) == kFencedTaint) node.taint = at.name + "." + TextAt(taint, {"value"});
+    if (TextAt(taint, {"key"}) == kPluginTaint)
+      node.plugin_taint =
+          TextAt(taint, {"value"}) == "silent" ? PluginTaint::kByLeader : PluginTaint::kAtStart;
     if (TextAt(taint, {"key"}) == kOutOfServiceTaint) node.out_of_service = true;
   }
   if (node.taint.empty() && !before.empty()) world_.checker->Untainting(objects_.nodes.at(node.name));
+  const bool tainted = node.plugin_taint != objects_.nodes.at(node.name).plugin_taint;
+  if (tainted && node.plugin_taint == PluginTaint::kByLeader) world_.checker->TaintsForPlugin(node);
   Publish(node);
   return *store_.Find(at);
 }
@@ -235,7 +242,8 @@ void Api::Schedule(const PodId& id) {
   if (found == objects_.pods.end() || !found->second.node.empty()) return;
   std::vector<NodeName> fit;
   for (const auto& [name, node] : objects_.nodes)
-    if (node.ready && node.taint.empty() && !node.out_of_service) fit.push_back(name);
+    if (node.ready && node.taint.empty() && node.plugin_taint == PluginTaint::kNone && !node.out_of_service)
+      fit.push_back(name);
   if (!up || fit.empty()) {
     world_.After(kRetry, [this, id] { Schedule(id); });
     return;

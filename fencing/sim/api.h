@@ -67,7 +67,8 @@ class Api {
   bool up = true;
   bool refuses = false;  // connections, while it is down; or else it takes them, and says nothing
   int error_percent = 0, late_percent = 0;
-  int finalizers = 0;  // of each pod: it stays, deleted, until there are none
+  bool registers_tainted = false;  // kubelets do so with their nodes
+  int finalizers = 0;              // of each pod: it stays, deleted, until there are none
   void TakeCopy();
   void RestoreCopy();
   void BreakWatches();

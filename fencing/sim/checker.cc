@@ -135,6 +135,14 @@ void Checker::Untainting(const Node& node) {
       Fail(node.name.value() + " was untainted while a fenced device is left on it");
 }
 
+// A node that has lost its storage can mount nothing either, and the one controller that hears it may not be
+// asked.
+void Checker::TaintsForPlugin(const Node& node) {
+  for (const auto cause : {Cause::kDead, Cause::kPlugin, Cause::kControllers, Cause::kStorage})
+    if (WasSick(node.node_id, cause, world_.settings.plugin_not_ready)) return;
+  Fail(node.name.value() + " is tainted, and its plugin is well");
+}
+
 void Checker::Deleting(const Pod& pod, Grace grace) {
   if (grace == Grace::kOrdinary) return;
   if (!world_.api->FindWorkloadOf(pod.id)->Protected())
@@ -302,6 +310,7 @@ std::string Checker::Unsettled() const {
     if (auto why = UnsettledWorkload(workload); !why.empty()) return why;
   for (const auto& [name, node] : world_.api->nodes()) {
     if (!node.taint.empty()) return name.value() + " is still tainted";
+    if (node.plugin_taint != PluginTaint::kNone) return name.value() + " is still tainted for its plugin";
     if (!node.ready) return name.value() + " is not ready";
   }
   for (const auto& [node, fence] : world_.api->fences())

@@ -39,6 +39,7 @@ class Checker {
   void Started(const ArrayModel& array);
   void Obeys(const ArrayId& array, Term term);  // a call made with it
   void Untainting(const Node& node);
+  void TaintsForPlugin(const Node& node);
   void Deleting(const Pod& pod, Grace grace);
   // A replica's writes and fences as they leave it; what it decides, by the record that it makes.
   void Acts(const Replica& replica, const std::string& what);

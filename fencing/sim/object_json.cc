@@ -31,6 +31,10 @@ Json NodeObject(const Node& node) {
   if (!node.taint.empty())
     taints.push_back(
         {{"key", kFencedTaint}, {"value", InstanceOf(NodeId(node.taint))}, {"effect", "NoSchedule"}});
+  if (node.plugin_taint != PluginTaint::kNone)
+    taints.push_back({{"key", kPluginTaint},
+                      {"value", node.plugin_taint == PluginTaint::kByLeader ? "silent" : ""},
+                      {"effect", "NoSchedule"}});
   return {{"metadata", {{"uid", node.uid.value()}}},
           {"spec", {{"taints", taints}}},
           {"status",

@@ -12,6 +12,7 @@
 namespace lunkeeper::fencing::sim {
 
 inline constexpr char kFencedTaint[] = "lunkeeper.io/fenced";
+inline constexpr char kPluginTaint[] = "lunkeeper.io/plugin-not-ready";
 inline constexpr char kOutOfServiceTaint[] = "node.kubernetes.io/out-of-service";
 inline constexpr char kMountDeaths[] = "lunkeeper.io/mount-deaths";
 

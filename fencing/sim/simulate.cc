@@ -56,6 +56,8 @@ void Build(World& world) {
   if (random.Percent(25)) world.settings.silence = 4_s;
   if (random.Percent(25)) world.settings.graceful_deadline = 5_s;
   world.settings.fence_partitioned = random.Percent(75);
+  if (random.Percent(50)) world.settings.plugin_not_ready = 3_s;
+  world.api->registers_tainted = random.Percent(25);
   const auto arrays = random.Between(1, 2);
   for (int i = 1; i <= arrays; ++i)
     world.arrays.push_back(std::make_unique<ArrayModel>(world, ArrayId("a" + std::to_string(i))));

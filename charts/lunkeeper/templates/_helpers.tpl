@@ -216,6 +216,11 @@ runtimeSocket: {{ .Values.node.runtimeSocket | default (get $sockets .Values.dis
 {{ include "lunkeeper.name" . }}-snapshot-metadata.{{ .Release.Namespace }}.svc
 {{- end }}
 
+{{/* Where the plugin is silent. Our own pods have to come to such a node: only they end that. */}}
+{{- define "lunkeeper.pluginToleration" -}}
+- {key: lunkeeper.io/plugin-not-ready, operator: Exists}
+{{- end }}
+
 {{/* The pod that makes and renews the cluster's certificates. */}}
 {{- define "lunkeeper.pkiPod" -}}
 metadata:
@@ -232,9 +237,9 @@ spec:
   {{- with .Values.controller.nodeSelector }}
   nodeSelector: {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- with .Values.controller.tolerations }}
-  tolerations: {{- toYaml . | nindent 4 }}
-  {{- end }}
+  tolerations:
+    {{- include "lunkeeper.pluginToleration" . | nindent 4 }}
+    {{- with .Values.controller.tolerations }}{{ toYaml . | nindent 4 }}{{ end }}
   securityContext:
     runAsNonRoot: true
     runAsUser: 65532

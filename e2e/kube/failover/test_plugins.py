@@ -8,7 +8,7 @@ from cluster import deploy, faults
 from cluster.faults import find_processes, kill_all
 from harness.cleanup import wait_until
 from harness.processes import kill_pid
-from kube.failover.watching import SLOW_SECONDS, Placed
+from kube.failover.watching import PLUGIN_TAINT, SLOW_SECONDS, Placed
 
 PLUGIN = ("lunkeeper", "serve", "--mode=node")
 PROBATION_SECONDS = 60
@@ -66,6 +66,29 @@ def test_a_plugin_that_hangs_while_its_volumes_are_idle_is_no_dead_node(workload
         assert workloads.shell("idle-0", "cat /data/file").strip() == "kept"
     failover.stays_quiet(5, lambda: idle.stays(uid))
     workloads.shell("idle-0", "echo more >> /data/file && sync")
+
+
+def test_a_node_whose_plugin_hangs_takes_no_new_pods_until_it_is_back(place, failover, workloads):
+    """The pod would rather run on that node than on another."""
+    db = place()
+    node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [db.node]}]}
+    rather = [{"weight": 100, "preference": node}]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": rather}}
+    workloads.claim("data")
+    with faults.stopped(find_processes(db.host, *PLUGIN)):
+        wait_until(
+            lambda: failover.taint(db.node, PLUGIN_TAINT) is not None,
+            SLOW_SECONDS,
+            lambda: f"{db.node} is tainted\n{failover.tell()}",
+        )
+        workloads.pod("new", "data", affinity=affinity)
+        assert workloads.wait_for_pod("new")["spec"]["nodeName"] != db.node
+    workloads.delete("pod", "new")
+    failover.wait_until_over(db.node)
+    workloads.pod("new", "data", affinity=affinity)
+    assert workloads.wait_for_pod("new")["spec"]["nodeName"] == db.node
+    db.writer.goes_on()
+    db.lost_nothing()
 
 
 def test_an_upgrade_moves_nothing(place, failover):

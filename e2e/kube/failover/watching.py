@@ -10,7 +10,7 @@ from cluster.kubectl import condition, seconds_of
 from harness.cleanup import wait_until
 from kube.writer import Writer
 
-TAINT = "lunkeeper.io/fenced"
+TAINT, PLUGIN_TAINT = "lunkeeper.io/fenced", "lunkeeper.io/plugin-not-ready"
 # From the fault to the replacement's first write. More than promised, since this machine is shared.
 MOVES_SECONDS = 30
 # For rows of the evidence table without a probe: kubelet's lease has to expire first.
@@ -57,10 +57,10 @@ class Failover:
             None,
         )
 
-    def taint(self, node):
-        """The NodeFence that the node's taint names; None without a taint."""
+    def taint(self, node, key=TAINT):
+        """The value of the node's taint, which is the NodeFence's instance; None without a taint."""
         taints = self.kubectl.get("node", node)["spec"].get("taints", [])
-        return next((each.get("value", "") for each in taints if each["key"] == TAINT), None)
+        return next((each.get("value", "") for each in taints if each["key"] == key), None)
 
     def refusals(self, node):
         """The reasons why it is not failed over, from its events."""
@@ -107,9 +107,9 @@ class Failover:
         return wait_until(moved, seconds, lambda: f"{node}'s pods run elsewhere\n{self.tell()}", pause=0.2)
 
     def wait_until_over(self, node, seconds=OVER_SECONDS):
-        """Waits until the node has no NodeFence and no taint."""
+        """Waits until the node has no NodeFence and no taint of ours."""
         wait_until(
-            lambda: self.fence(node) is None and self.taint(node) is None,
+            lambda: not self.fence(node) and {self.taint(node), self.taint(node, PLUGIN_TAINT)} == {None},
             seconds,
             lambda: f"{node} is free again\n{self.tell()}",
             pause=0.3,

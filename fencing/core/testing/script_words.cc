@@ -117,6 +117,8 @@ void ScriptedWorld::Setup(const std::string& word, std::istringstream& words) {
     AddPod(words);
   } else if (word == "no-driver") {
     nodes_.at(NodeName(NextWord(words))).node_id = NodeId();
+  } else if (word == "registered-with-taint") {
+    nodes_.at(NodeName(NextWord(words))).plugin_taint = PluginTaint::kAtStart;
   } else if (word == "late") {
     late_.insert(nodes_.extract(NodeName(NextWord(words))));
   } else if (word == "unheard") {
@@ -150,6 +152,8 @@ void ScriptedWorld::SetOption(const std::string& name, const std::string& value)
     ask_answers_ = Span::OfMilliseconds(std::stoi(value));
   } else if (name == "mass_percent") {
     settings_.mass_percent = std::stoi(value);
+  } else if (name == "plugin_not_ready") {
+    settings_.plugin_not_ready = ReadSpan(value);
   } else {
     throw std::runtime_error("no such setting: " + name);
   }
@@ -170,6 +174,7 @@ void ScriptedWorld::AddPod(std::istringstream& words) {
     if (word == "never") pod.policy = FailoverPolicy::kNever;
     if (word == "always") pod.policy = FailoverPolicy::kAlways;
     if (word == "foreign") pod.foreign_volumes = true;
+    if (word == "plugin") pod.plugin = true;
     if (word == "volumes-at") {
       Scheduling place;
       place.terms.push_back(ReadTerm(NextWord(words)));
@@ -247,6 +252,9 @@ void ScriptedWorld::HappenToObject(Machine& machine, const std::string& what) {
   const auto name = NameOf(machine.id);
   if (what == "appears") nodes_.insert(late_.extract(name));
   auto& node = nodes_.at(name);
+  if (what == "unregistered") node.node_id = NodeId();
+  if (what == "registered") node.node_id = machine.id;
+  if (what == "recreated") node.uid = Uid(node.uid.value() + "'"), node.plugin_taint = PluginTaint::kNone;
   if (what == "recreated") machine.id = node.node_id = NodeId(name.value() + ".j"), machine.present.clear();
   if (what == "exempt") node.exempt = true;
   if (what == "ready" || what == "unready") node.ready = what == "ready";
@@ -263,13 +271,6 @@ void ScriptedWorld::Rewrite(Machine& machine, int number) {
   machine.id = node.node_id = NodeId(node.name.value() + ".x" + std::to_string(number));
   node.version = NextVersion();
   Feed(NodeSeen{node});
-}
-
-void ScriptedWorld::Reboot(Machine& machine) {
-  machine.boot += "'";
-  machine.present.clear();
-  machine.failing.clear();
-  machine.failed.clear();
 }
 
 void ScriptedWorld::HappenToVolumes(Machine& machine, const std::string& what, std::istringstream& words) {
@@ -346,6 +347,7 @@ void ScriptedWorld::HappenToArray(const ArrayId& id, std::istringstream& words) 
 void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream& words) {
   if (arrays_.contains(ArrayId(subject))) return HappenToArray(ArrayId(subject), words);
   const auto what = NextWord(words);
+  if (subject == "set") return SetOption(what, NextWord(words)), core_->ChangeSettings(settings_);
   if (subject == "api" && what == "forgets") {
     fences_.erase(Find(NextWord(words)).id);
   } else if (subject == "api") {
@@ -379,6 +381,7 @@ void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream
     auto& pod = pods_.at(PodId(what));
     const auto how = NextWord(words);
     if (how == "finalized") return Finalize(pod.id);
+    if (how == "gone") return Feed(PodGone{pods_.extract(pod.id).mapped().id});
     how == "crashes" ? pod.crash_looping = true : (pod.policy = FailoverPolicy::kNever, true);
     Feed(PodSeen{pod});
   } else {

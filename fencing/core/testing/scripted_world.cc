@@ -280,7 +280,11 @@ Done ScriptedWorld::Effect(const UnfenceNode& call) {
 
 Done ScriptedWorld::Effect(const SetTaint& call) {
   auto& node = nodes_.at(call.node);
-  node.taint = call.value;
+  if (call.taint == OurTaint::kFenced) {
+    node.taint = call.value;
+  } else {
+    node.plugin_taint = call.value.empty() ? PluginTaint::kNone : PluginTaint::kByLeader;
+  }
   node.version = NextVersion();
   After(5_ms, [this, node] { Feed(NodeSeen{node}); });
   Done done;
@@ -336,7 +340,8 @@ void ScriptedWorld::Replace(Pod pod) {
   pod.deleting = pod.deleted = pod.crash_looping = false;
   pod.running = true;
   for (const auto& [name, node] : nodes_)
-    if (name != pod.node && node.ready && node.taint.empty() && Fits(*pod.scheduling, *node.labels)) {
+    if (name != pod.node && node.ready && node.taint.empty() && node.plugin_taint == PluginTaint::kNone &&
+        Fits(*pod.scheduling, *node.labels)) {
       pod.node = name;
       break;
     }
@@ -350,6 +355,13 @@ void ScriptedWorld::Replace(Pod pod) {
     }
   pods_[pod.id] = pod;
   Feed(PodSeen{pod});
+}
+
+void ScriptedWorld::Reboot(Machine& machine) {
+  machine.boot += "'";
+  machine.present.clear();
+  machine.failing.clear();
+  machine.failed.clear();
 }
 
 // The node knows of a fence: the containers of what is fenced end, and it unmounts.

@@ -70,6 +70,11 @@ class FailoverWorld {
 
   // Half a second's heartbeats of all nodes, to all replicas.
   void Heartbeat();
+  // Its plugin alone sends no heartbeats, or does so again.
+  void SetHeard(const std::string& name, bool heard) {
+    absl::MutexLock lock(&mutex);
+    heartbeating[name] = heard;
+  }
   // The machine is gone, and its kubelet's lease with it.
   void PowerOff(const std::string& name);
   void PowerOn(const std::string& name);
