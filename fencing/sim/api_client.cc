@@ -108,9 +108,11 @@ class ApiClient final : public kube::KubeClient {
     // The steady clock's, as kube::Limits has it: people may set the time of day meanwhile.
     const absl::Duration left = limits.until - process_.WallNow(), deadline = process_.SteadyNow() + left;
     const Span lasts = process_.InWorld(left);
-    const auto opened =
-        CallApi<bool>({open_by}, [&api = *world_.api, feed, version, lasts]() -> absl::StatusOr<bool> {
+    const bool unseen = world_.Has(Mutant::kCompactionUnseen);
+    const auto opened = CallApi<bool>(
+        {open_by}, [&api = *world_.api, feed, version, lasts, unseen]() -> absl::StatusOr<bool> {
           auto status = api.OpenWatch(feed, version, lasts);
+          if (absl::IsOutOfRange(status) && unseen) status = api.OpenWatch(feed, api.version(), lasts);
           if (!status.ok()) return status;
           return true;
         });
@@ -181,6 +183,7 @@ class ApiClient final : public kube::KubeClient {
     if (release && replica_.running() && !process_.dead())
       world_.Check([&] { world_.checker->Yields(replica_); });
     if (release) replica_.NoteRelease();
+    if (release && world_.Has(Mutant::kLeaseKept)) return NoAnswer();
     auto written = CallApi<Json>(limits, [this, serve = std::move(serve), release, sent = world_.now()] {
       auto stored = serve();
       if (stored.ok() && !release && !process_.dead()) replica_.NoteRenewal(sent);
@@ -214,6 +217,8 @@ class ApiClient final : public kube::KubeClient {
       object["status"].erase("conditions");
     const bool pod = plural == "pods" && world_.Has(Mutant::kOptOutIgnored);
     const bool volume = plural == "persistentvolumes" && world_.Has(Mutant::kChargeForgotten);
+    if (plural == "pods" && world_.Has(Mutant::kFinalizersHold))
+      object["metadata"].erase("deletionGracePeriodSeconds");
     if (pod || volume) object["metadata"].erase("annotations");
     if (plural == "pods" && world_.Has(Mutant::kForeignIgnored)) EraseForeign(object["spec"]["volumes"]);
     return true;

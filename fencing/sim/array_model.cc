@@ -14,6 +14,7 @@ namespace {
 
 constexpr Span kAcquireWaits = 30_s;
 constexpr int kCallsOfALook = 5;
+constexpr Span kGivesUp = 2_s;     // of a mistake (mutants.h): until it forgets what is in flight
 constexpr Span kHangsOn = 100_ms;  // until a command looks again whether its tgtd goes on
 
 }  // namespace
@@ -111,12 +112,19 @@ void ArrayModel::Fence(Term term, const NodeId& node, const VolumeSet& volumes,
   world_.checker->Obeys(id_, term);
   stored_.term = std::max(stored_.term, term);
   auto& fence = stored_.fences[node];
-  if (fence.generation == 0) fence = {node, ++stored_.last, {}};
+  if (fence.generation == 0) {
+    fence = {node, ++stored_.last, {}};
+    world_.checker->FenceMade(id_, fence.generation);
+  }
   fence.volumes.insert(volumes.begin(), volumes.end());
   if (world_.Has(Mutant::kFenceKeepsGrants)) return reply({Outcome::kOk, fence});
   CloseFencedGrants(fence);
-  if (world_.Has(Mutant::kFenceWithoutDrain))
-    std::erase_if(stored_.grants, [&](const auto& entry) { return entry.second.closing; });
+  const auto forget_closing = [this] {
+    std::erase_if(stored_.grants, [](const auto& entry) { return entry.second.closing; });
+    Settle();
+  };
+  if (world_.Has(Mutant::kFenceWithoutDrain)) forget_closing();
+  if (world_.Has(Mutant::kDrainGivesUp)) world_.After(kGivesUp, forget_closing);
   drains_.push_back({[this, node, all = fence.volumes] { return FenceIsOver(node, all); },
                      [this, fence, reply = std::move(reply)] {
                        // Lifted while it was drained, as a person may: it is in force no more.

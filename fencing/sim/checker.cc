@@ -195,6 +195,9 @@ void Checker::Decides(const Replica& replica, const NodeFence& fence) {
   // An orphan that is adopted is fenced already. It needs no leave, but it counts as one of the budget's
   // nodes.
   const bool adopted = !fence.generations.empty();
+  for (const auto& [array, generation] : fence.generations)
+    if (!made_.contains({array, generation}))
+      Fail(fence.node.value() + " is failed over for a fence that " + array.value() + " never made");
   if (!adopted && !MayBeFailedOver(fence.node))
     Fail(fence.node.value() + " is well, and is failed over: " + fence.cause);
   const auto yes = replica.YesAt(fence.node);

@@ -14,6 +14,11 @@
 #include "fencing/sim/roll_out.h"
 
 namespace lunkeeper::fencing::sim {
+namespace {
+
+constexpr Span kMeant = 2 * kKubeletLease;
+
+}  // namespace
 
 const std::vector<std::string>& Faults::Names() {
   static const std::vector<std::string> kNames = {
@@ -91,10 +96,9 @@ Faults::Mend Faults::StrikeNode(const std::string& name) {
     return Sicken(machine, Cause::kDead, [&machine] { machine.Thaw(), machine.PowerOn(); });
   }
   if (name == "reboot") {
-    // In order: its streams close, and then its kernel is gone.
-    machine.ClosePlugin();
-    world_.After(world_.random().Between(50_ms, 400_ms), [&machine] { machine.PowerOff(); });
-    return Sicken(machine, Cause::kDead, [&machine] { machine.PowerOn(); });
+    auto mend = Sicken(machine, Cause::kDead, [&machine] { machine.Thaw(), machine.PowerOn(); });
+    machine.ShutDown();
+    return mend;
   }
   if (name == "probes-blocked") {
     // A firewall; and when its plugin hangs too, it looks dead.
@@ -363,8 +367,12 @@ Faults::Mend Faults::StrikeByPeople(const std::string& name) {
     api.DeleteNode(machine.name());
     for (const auto& each : world_.machines) {
       if (each->name() != machine.name()) continue;  // a new machine under an old name is meant too
-      world_.checker->Sick(each->id(), Cause::kApi, true);
-      world_.checker->Sick(each->id(), Cause::kControllers, true);  // the person who deletes it means it
+      // The person who deletes it means it, until its kubelet has registered it anew.
+      for (const Cause cause : {Cause::kApi, Cause::kControllers}) {
+        world_.checker->Sick(each->id(), cause, true);
+        world_.After(
+            kMeant, [&checker = *world_.checker, id = each->id(), cause] { checker.Sick(id, cause, false); });
+      }
     }
     return [] {};
   }

@@ -47,10 +47,20 @@ void Machine::PowerOff() {
   ++life_;
 }
 
+void Machine::ShutDown() {
+  ClosePlugin();
+  world_.After(world_.random().Between(50_ms, 400_ms), [this] {
+    // Not if it was mended meanwhile.
+    if (!world_.checker->IsSick(id_, Cause::kDead)) return;
+    PowerOff();
+    ended_in_order_ = true;
+  });
+}
+
 void Machine::PowerOn() {
   if (powered_ || retired_) return;
   powered_ = true;
-  frozen_ = false;
+  frozen_ = ended_in_order_ = false;
   data_path_.DetachAll();
   containers_.clear();
   asked_.clear();
@@ -73,6 +83,7 @@ void Machine::ClosePlugin() {
 }
 
 bool Machine::Heartbeats() const {
+  if (blocked_ > 0 && world_.Has(Mutant::kBlockedIsSilent)) return false;
   return powered_ && !frozen_ && !plugin_hung_ && world_.now() >= plugin_back_at_;
 }
 
@@ -200,7 +211,7 @@ void Machine::Start(const Pod& pod) {
 // Its channel there works, as far as the last pings say (fencing/agent/replicas.cc).
 bool Machine::IsReady(const Replica& replica) const {
   const auto open = open_at_.find(replica.endpoint());
-  return open != open_at_.end() && world_.now() - open->second < kPings;
+  return replica.running() && open != open_at_.end() && world_.now() - open->second < kPings;
 }
 
 // NodeStage: a controller replica asks the array, and blocks.

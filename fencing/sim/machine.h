@@ -36,7 +36,8 @@ class Machine {
 
   // Faults. Each may come in any state.
   void PowerOff();
-  void PowerOn();  // boots: nothing is mounted
+  void ShutDown();  // in order: its streams close, and soon its kernel is gone. It is sick from now on
+  void PowerOn();   // boots: nothing is mounted
   void Freeze() { frozen_ = true; }
   void Thaw() { frozen_ = false; }
   void HangKubelet(bool on) { kubelet_hung_ = on; }
@@ -55,6 +56,7 @@ class Machine {
 
   // From the network.
   void Notice(const ArrayId& array, const ArrayFence& fence);
+  bool ended_in_order() const { return ended_in_order_; }
   bool AnswersProbe() const { return powered_ && blocked_ == 0; }
 
   // For the checker.
@@ -96,7 +98,8 @@ class Machine {
   const Endpoint endpoint_;
   const NodeId id_;
   uint64_t life_ = 1, sequence_ = 0, storage_sequence_ = 0;
-  bool powered_ = true, retired_ = false, frozen_ = false, kubelet_hung_ = false, plugin_hung_ = false;
+  bool powered_ = true, retired_ = false, frozen_ = false, kubelet_hung_ = false, plugin_hung_ = false,
+       ended_in_order_ = false;
   WorldTime plugin_back_at_;
   Span clock_error_;
   int blocked_ = 0;

@@ -12,10 +12,12 @@ const std::vector<std::pair<Mutant, std::string>>& AllMutants() {
       {Mutant::kFenceKeepsGrants, "fence-keeps-grants"},
       {Mutant::kRestoredCopyServes, "restored-copy-serves"},
       {Mutant::kTargetReused, "target-reused"},
+      {Mutant::kDrainGivesUp, "drain-gives-up"},
       {Mutant::kReplayWithoutReset, "replay-without-reset"},
       {Mutant::kDeviceRevives, "device-revives"},
       {Mutant::kAckBeforeLanding, "ack-before-landing"},
       {Mutant::kSaysCleanTooEarly, "says-clean-too-early"},
+      {Mutant::kBlockedIsSilent, "blocked-is-silent"},
       {Mutant::kFenceNotVerified, "fence-not-verified"},
       {Mutant::kDeleteBeforeFence, "delete-before-fence"},
       {Mutant::kDeleteAnyUid, "delete-any-uid"},
@@ -36,6 +38,12 @@ const std::vector<std::pair<Mutant, std::string>>& AllMutants() {
       {Mutant::kSightsIgnored, "sights-ignored"},
       {Mutant::kSightsForged, "sights-forged"},
       {Mutant::kForeignIgnored, "foreign-ignored"},
+      {Mutant::kPauseIgnored, "pause-ignored"},
+      {Mutant::kSteadyClockSteps, "steady-clock-steps"},
+      {Mutant::kCompactionUnseen, "compaction-unseen"},
+      {Mutant::kLeaseKept, "lease-kept"},
+      {Mutant::kEndInOrderIsAlive, "end-in-order-is-alive"},
+      {Mutant::kFinalizersHold, "finalizers-hold"},
   };
   return kAll;
 }

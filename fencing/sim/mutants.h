@@ -21,11 +21,13 @@ enum class Mutant {
   kFenceKeepsGrants,
   kRestoredCopyServes,
   kTargetReused,
+  kDrainGivesUp,
   // On the node.
   kReplayWithoutReset,
   kDeviceRevives,
   kAckBeforeLanding,
   kSaysCleanTooEarly,
+  kBlockedIsSilent,
   // Between the product and the world.
   kFenceNotVerified,
   kDeleteBeforeFence,
@@ -47,6 +49,12 @@ enum class Mutant {
   kSightsIgnored,
   kSightsForged,
   kForeignIgnored,
+  kPauseIgnored,
+  kSteadyClockSteps,
+  kCompactionUnseen,
+  kLeaseKept,
+  kEndInOrderIsAlive,
+  kFinalizersHold,
   kCount
 };
 

@@ -32,7 +32,8 @@ struct Process::Wait::Waiting {
 };
 
 absl::Duration Process::SteadyNow() const {
-  const Span passed = world_.now().since_start();
+  const Span stepped = world_.Has(Mutant::kSteadyClockSteps) ? error_.wall : Span();
+  const Span passed = world_.now().since_start() + stepped;
   return absl::Milliseconds((error_.offset + passed + error_.per_mille * passed / 1000).milliseconds());
 }
 

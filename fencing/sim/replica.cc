@@ -26,22 +26,25 @@ class SimulatedProber final : public Prober {
   void Probe(const std::string& address, uint16_t, std::function<void(ProbeResult)> done) override {
     World& world = process_.world();
     const bool forged = world.Has(Mutant::kProbeForged) && world.now() > WorldTime(15_s);
-    for (auto& machine : world.machines)
+    for (auto& machine : world.machines) {
+      const bool alive = world.Has(Mutant::kEndInOrderIsAlive) && machine->ended_in_order();
       if (machine->name().value() == address)
         world.Call<bool>(
             process_.endpoint(), machine->endpoint(), kProbe,
             [&at = *machine](auto reply) {
               if (at.AnswersProbe()) reply(true);
             },
-            [&process = process_, waits = waits_, to = machine->endpoint(), done,
-             forged](const bool* answered) {
+            [&process = process_, waits = waits_, to = machine->endpoint(), done, forged,
+             alive](const bool* answered) {
               ProbeResult result = answered && !forged ? ProbeResult::kAnswered : ProbeResult::kUnanswered;
               const bool cut = !process.world().Open(process.endpoint(), to);
               if (!answered && cut) result = ProbeResult::kNoRoute;
+              if (alive) result = ProbeResult::kAnswered;
               process.Deliver([waits, done, result] {
                 if (*waits) done(result);
               });
             });
+    }
   }
 
  private:
@@ -92,6 +95,7 @@ Replica::~Replica() = default;
 Settings Replica::OwnSettings() const {
   Settings settings = world_.settings;
   if (world_.Has(Mutant::kBudgetIgnored)) settings.budget_percent = 100;
+  if (world_.Has(Mutant::kPauseIgnored)) settings.paused = false;
   return settings;
 }
 
@@ -246,7 +250,8 @@ std::optional<WorldTime> Replica::YesAt(const NodeId& node) const {
 // Forwards. The array itself says what is waited for.
 void Replica::Acquire(const ArrayId& array, const VolumeId& volume, const NodeId& node,
                       std::function<void(Generation)> reply) {
-  if (!running_ || stalled()) return;
+  if (!running_) return reply(0);  // its kernel refuses the connection; the node asks another replica
+  if (stalled()) return;
   auto& at = world_.FindArray(array);
   // Its channel there is dead, which it says; the node asks another replica.
   if (!world_.Open(endpoint_, at.endpoint())) return world_.After(kChannelDies, [reply] { reply(0); });

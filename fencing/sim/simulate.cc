@@ -27,6 +27,10 @@ constexpr Span kFailover = 6_s, kFailoverBesideYoung = 8_s;
 // while.
 constexpr Span kFailoverBesideCut = 12_s;
 constexpr int kLooks = 4;
+constexpr Span kTakesOver = 1500_ms;  // from a leader's orderly end on
+constexpr Span kShutDown = 400_ms;    // from the end of its streams to that of its kernel
+// A node is well again, and open to pods, when it has shown for a while that nothing fenced is left on it.
+constexpr Span kReopened = 40_s;
 
 void AddWorkloads(World& world) {
   auto& random = world.random();
@@ -126,31 +130,75 @@ std::optional<WorldTime> LastWrite(const World& world, const Workload& workload)
   return wrote;
 }
 
-// One in eight seeds has a single power-off, and holds the failover to its time.
+// What happens beside a plain failover, which has to be in time all the same.
+struct Beside {
+  bool cut = false, young = false, rolled_out = false, in_order = false, finalizers = false;
+};
+
+Beside DrawBeside(World& world, bool cut) {
+  auto& random = world.random();
+  Beside beside{.cut = cut, .young = random.Percent(50)};
+  beside.rolled_out = !beside.young && !cut && random.Percent(50);
+  beside.in_order = random.Percent(30);
+  beside.finalizers = random.Percent(25);
+  return beside;
+}
+
+// It gives the lease up, so the other one need not wait until it has run out.
+void RollOutLeader(World& world) {
+  for (auto& replica : world.replicas) {
+    if (!replica->Leads()) continue;
+    replica->Replace(world.random().Between(3_s, 6_s));
+    break;
+  }
+  world.RunUntil(world.now() + kTakesOver);
+  if (std::ranges::none_of(world.replicas, [](const auto& replica) { return replica->Leads(); }))
+    throw Violation(FormatSeconds(world.now().since_start()) + "  nobody leads after an orderly end");
+}
+
+Span TimeOfFailover(const World& world, const Beside& beside) {
+  const bool other_is_new = beside.young || beside.rolled_out;
+  const Span least = beside.cut ? kFailoverBesideCut : other_is_new ? kFailoverBesideYoung : kFailover;
+  Span slowest;
+  for (const auto& array : world.arrays) slowest = std::max(slowest, array->longest_look());
+  return least + (world.settings.silence - Settings().silence) + kLooks * slowest +
+         (beside.in_order ? kShutDown : Span());
+}
+
+// A pod that stays, deleted, keeps its StatefulSet from making another one, and keeps nothing else.
+void RequireReopened(World& world, const Machine& victim, const std::vector<Workload>& moved) {
+  if (std::ranges::any_of(moved, &Workload::NamesItsPod)) return;
+  world.RunUntil(world.now() + kReopened);
+  if (!world.api->nodes().at(victim.name()).taint.empty())
+    throw Violation(FormatSeconds(world.now().since_start()) + "  " + victim.id().value() +
+                    " is still tainted, though only finalizers are left");
+}
+
+// One in eight seeds has a single death of a node, and holds the failover to its time.
 void RunPlain(World& world, Faults& faults, bool beside_cut) {
-  const bool young = world.random().Percent(50);
-  if (young) RestartFollower(world);
-  const Span least = young ? kFailoverBesideYoung : kFailover;
+  const Beside beside = DrawBeside(world, beside_cut);
+  if (beside.young) RestartFollower(world);
   const auto& workloads = world.api->workloads();
   auto& victim = MachineOfPod(world, workloads[static_cast<size_t>(world.random().Between(0, 4))]);
   std::vector<Workload> moved;
   for (const auto& workload : workloads)
     if (workload.Protected() && &MachineOfPod(world, workload) == &victim) moved.push_back(workload);
+  if (beside.rolled_out) RollOutLeader(world);
+  world.api->finalizers += beside.finalizers ? 1 : 0;
   world.checker->Sick(victim.id(), Cause::kDead, true);
-  victim.PowerOff();
-  world.Trace("power-off of " + victim.id().value());
+  beside.in_order ? victim.ShutDown() : victim.PowerOff();
+  world.Trace((beside.in_order ? "shutdown of " : "power-off of ") + victim.id().value());
   const auto off = world.now();
-  Span slowest;
-  for (const auto& array : world.arrays) slowest = std::max(slowest, array->longest_look());
-  const Span slower = world.settings.silence - Settings().silence;
-  world.RunUntil(off + (beside_cut ? kFailoverBesideCut : least) + slower + kLooks * slowest);
+  world.RunUntil(off + TimeOfFailover(world, beside));
   for (const auto& workload : moved)
-    if (LastWrite(world, workload) <= off)
+    if (LastWrite(world, workload) <= off && !(beside.finalizers && workload.NamesItsPod()))
       throw Violation(FormatSeconds(world.now().since_start()) + "  " + workload.id.value() +
                       " was not moved in time");
   world.RunUntil(world.now() + world.random().Between(0_s, 20_s));
   world.checker->Sick(victim.id(), Cause::kDead, false);
   victim.PowerOn();
+  if (beside.finalizers) RequireReopened(world, victim, moved);
+  world.api->finalizers -= beside.finalizers ? 1 : 0;
   faults.HealAll();
 }
 
@@ -277,6 +325,12 @@ static const std::map<Mutant, std::set<std::string>>& FaultsThatShow() {
       {Mutant::kFenceWithoutDrain, {"slow-array", "cut-all", "fence-by-hand", "hang"}},
       {Mutant::kUnfenceAnyGeneration, {"fence-by-hand", "power-off", "out-of-service"}},
       {Mutant::kProbeForged, {"plugin-hang"}},
+      {Mutant::kBlockedIsSilent, {"probes-blocked"}},
+      {Mutant::kDrainGivesUp, {"endless-commands", "power-off", "cut-all"}},
+      {Mutant::kPauseIgnored, {"paused", "power-off"}},
+      {Mutant::kSteadyClockSteps, {"clock-step", "power-off"}},
+      {Mutant::kCompactionUnseen, {"compaction", "power-off", "api-down"}},
+      {Mutant::kBudgetIgnored, {"rack-off", "rack-cut"}},
       {Mutant::kReplayWithoutReset, {"slow-array", "array-restart", "cut-portal"}},
       {Mutant::kDeleteAnyUid, {"stall-at-step", "force-delete", "power-off", "recreate-node"}}};
   return kFaults;
