@@ -215,7 +215,7 @@ TEST_CASE("a wrong option is answered with what is wanted") {
       {{"--mode=all", "--endpoint=/s"}, "ends in .sock"},
       {{"--mode=all", "--endpoint=/s.sock", "--csi-versions=2"}, "0.3"},
       {{"--mode=all", "--endpoint=/s.sock", "--csi-v0-name=-x"}, "io.lunkeeper.csi"},
-      {{"--mode=all", "--endpoint=/s.sock", "--failover-partitioned=shoot"}, "fence,hold"},
+      {{"--mode=all", "--endpoint=/s.sock", "--failover-partitioned=shoot"}, "fence,hold,trust-kubernetes"},
       {{"--mode=all", "--endpoint=/s.sock", "--failover-over-budget=all"}, "one-by-one,stop"},
       {{"--mode=all", "--endpoint=/s.sock", "--failover-budget-percent=0"}, "1 to 100"},
       {{"--mode=all", "--endpoint=/s.sock", "--failover-mass-percent=101"}, "1 to 100"},

@@ -1,6 +1,6 @@
 // The chart has a value for each of these, under `failover`. The defaults are those of fencing::Settings.
-// They are also the floors of the three silences. Choices between two words are kept as a bool, so their
-// defaults are written here once more.
+// They are also the floors of the three silences. A choice that is kept as a bool has its default written
+// here once more.
 #include "plugin/failover_options.h"
 
 #include <CLI/CLI.hpp>
@@ -8,6 +8,8 @@
 #include <cmath>
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -50,6 +52,43 @@ void AddPercent(CLI::App* command, const std::string& name, int* value, const st
   command->add_option(name, *value, text)->check(CLI::Range(1, 100))->capture_default_str();
 }
 
+template <class T>
+void AddChoice(CLI::App* command, const std::string& name, T* value,
+               const std::vector<std::pair<std::string, T>>& words, const std::string& help) {
+  std::vector<std::string> texts;
+  std::string chosen;
+  for (const auto& [text, meaning] : words) {
+    texts.push_back(text);
+    if (meaning == *value) chosen = text;
+  }
+  command
+      ->add_option_function<std::string>(
+          name,
+          [value, words](const std::string& text) {
+            for (const auto& word : words)
+              if (word.first == text) *value = word.second;
+          },
+          help)
+      ->check(CLI::IsMember(texts))
+      ->default_str(chosen);
+}
+
+void AddKickSettings(CLI::App* command, fencing::Settings* settings) {
+  using fencing::CrashLoops;
+  command
+      ->add_option("--failover-kicks-per-window", settings->kicks,
+                   "How many pods that do not come back by themselves are replaced in a window, at most")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  AddSeconds(command, "--failover-kick-window", &settings->kick_window, 60,
+             "How long that window is, and how long after an outage crash-looping pods are replaced");
+  AddChoice<CrashLoops>(command, "--failover-crash-loops", &settings->crash_loops,
+                        {{"after-outage", CrashLoops::kAfterOutage},
+                         {"always", CrashLoops::kAlways},
+                         {"never", CrashLoops::kNever}},
+                        "When crash-looping pods are replaced: after-outage, always or never");
+}
+
 }  // namespace
 
 void AddFailoverOptions(CLI::App* command, FailoverFlags* flags) {
@@ -61,6 +100,7 @@ void AddFailoverOptions(CLI::App* command, FailoverFlags* flags) {
 }
 
 void AddFailoverSettings(CLI::App* command, fencing::Settings* settings) {
+  using fencing::Partitioned;
   command->add_flag("--failover-paused", settings->paused,
                     "Begin no failover on evidence; finish those that have begun");
   command->add_flag("--failover-dry-run", settings->dry_run, "Log what failover would do, and do nothing");
@@ -87,15 +127,14 @@ void AddFailoverSettings(CLI::App* command, fencing::Settings* settings) {
           "Beyond the budget: one-by-one (a node each 30 s, after a self-test), or stop")
       ->check(CLI::IsMember({"one-by-one", "stop"}))
       ->default_str("one-by-one");
-  command
-      ->add_option_function<std::string>(
-          "--failover-partitioned",
-          [settings](const std::string& what) { settings->fence_partitioned = what == "fence"; },
-          "What to do with a node that the control plane has lost and that does no I/O: fence or hold")
-      ->check(CLI::IsMember({"fence", "hold"}))
-      ->default_str("fence");
+  AddChoice<Partitioned>(command, "--failover-partitioned", &settings->partitioned,
+                         {{"fence", Partitioned::kFence},
+                          {"hold", Partitioned::kHold},
+                          {"trust-kubernetes", Partitioned::kTrustKubernetes}},
+                         "What to do with a node that the control plane has lost: fence it once it does no "
+                         "I/O, hold, or trust-kubernetes (fence it although its I/O goes on)");
   AddSeconds(command, "--failover-partition-grace", &settings->partition_grace, 10,
-             "How long such a node may be without I/O, in seconds");
+             "How long such a node may be without I/O, or not ready with trust-kubernetes, in seconds");
   AddSeconds(command, "--failover-probation", &settings->probation, 10,
              "How long a kubelet or container runtime may hang, in seconds");
   AddSeconds(command, "--failover-plugin-not-ready", &settings->plugin_not_ready, 10,
@@ -103,6 +142,7 @@ void AddFailoverSettings(CLI::App* command, fencing::Settings* settings) {
              /*or_none=*/true);
   AddSeconds(command, "--failover-graceful", &settings->graceful_deadline, 1,
              "How long pods may take to leave a node whose storage path is lost, in seconds");
+  AddKickSettings(command, settings);
 }
 
 }  // namespace lunkeeper

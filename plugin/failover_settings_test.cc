@@ -29,9 +29,10 @@ struct SettingsFile {
 TEST_CASE("every value of the chart has its setting") {
   const auto read = ParseFailoverSettings(R"({
     "paused": true, "dryRun": true, "optIn": true, "ownerKinds": ["Job", "Cluster"], "budgetPercent": 7,
-    "massPercent": 8, "overBudget": "stop", "partitioned": "hold", "silenceSeconds": 3.5,
+    "massPercent": 8, "overBudget": "stop", "partitioned": "trust-kubernetes", "silenceSeconds": 3.5,
     "slowSilenceSeconds": 11, "neverMetSilenceSeconds": 31, "partitionGraceSeconds": 12,
-    "probationSeconds": 13, "gracefulSeconds": 14, "pluginNotReadySeconds": 15})",
+    "probationSeconds": 13, "gracefulSeconds": 14, "pluginNotReadySeconds": 15,
+    "kicksPerWindow": 3, "kickWindowSeconds": 61, "crashLoops": "always"})",
                                           Settings());
   REQUIRE(read.ok());
   CHECK(read->paused);
@@ -41,7 +42,7 @@ TEST_CASE("every value of the chart has its setting") {
   CHECK(read->budget_percent == 7);
   CHECK(read->mass_percent == 8);
   CHECK_FALSE(read->one_by_one);
-  CHECK_FALSE(read->fence_partitioned);
+  CHECK(read->partitioned == fencing::Partitioned::kTrustKubernetes);
   CHECK(read->silence == Span::OfMilliseconds(3500));
   CHECK(read->slow_silence == Span::OfMilliseconds(11'000));
   CHECK(read->never_met_silence == Span::OfMilliseconds(31'000));
@@ -49,6 +50,9 @@ TEST_CASE("every value of the chart has its setting") {
   CHECK(read->probation == Span::OfMilliseconds(13'000));
   CHECK(read->graceful_deadline == Span::OfMilliseconds(14'000));
   CHECK(read->plugin_not_ready == Span::OfMilliseconds(15'000));
+  CHECK(read->kicks == 3);
+  CHECK(read->kick_window == Span::OfMilliseconds(61'000));
+  CHECK(read->crash_loops == fencing::CrashLoops::kAlways);
 }
 
 TEST_CASE("nodes of silent plugins are never tainted with 0, and not after less than 10 seconds") {
@@ -80,6 +84,9 @@ TEST_CASE("a wrong file is refused as a whole, with what is wanted") {
       {R"({"paused": null})", "paused: want"},
       {R"({"ownerKinds": [1]})", "ownerKinds: want"},
       {R"({"budgetPercent": 0})", "1 to 100"},
+      {R"({"kicksPerWindow": 0})", "1 to 1000"},
+      {R"({"kickWindowSeconds": 59})", "60 to 86400 seconds"},
+      {R"({"crashLoops": "often"})", "after-outage,always,never"},
       {R"({"silenceSeconds": 1})", "2.5 to 86400 seconds"},
       {R"({"silenceSeconds": "-"})", "2.5 to 86400 seconds"},
   };

@@ -15,11 +15,19 @@ namespace {
 
 // The control plane does not see its kubelet, but the node does its work as far as the arrays see. The time
 // in which a node was away counts for nothing once it is back: it has yet to begin its work, and its kubelet.
+// Where Kubernetes is trusted, its word about this very node counts, and not that a lease is late.
 Classification ClassifyCutOff(const Signals& signals, const Settings& settings) {
-  const auto quiet_for = std::min({signals.io_quiet_for, signals.not_ready_for, signals.here_for});
-  if (!settings.fence_partitioned || quiet_for < settings.partition_grace)
+  const auto lasts = [&](Span time) { return std::min(time, signals.here_for) >= settings.partition_grace; };
+  const bool quiet = settings.partitioned != Partitioned::kHold &&
+                     lasts(std::min(signals.io_quiet_for, signals.not_ready_for));
+  const bool trusted =
+      settings.partitioned == Partitioned::kTrustKubernetes && signals.met && lasts(signals.unready_for);
+  if (!quiet && !trusted)
     return {Response::kHold, "cut off from the control plane; its workload may be fine"};
-  return {Response::kFence, "cut off from the control plane and without I/O"};
+  return {.response = Response::kFence,
+          .what = quiet ? "cut off from the control plane and without I/O"
+                        : "not ready for Kubernetes, which is trusted although its I/O may go on",
+          .despite_io = trusted};
 }
 
 Classification ClassifyHeard(const Signals& signals, const Settings& settings) {

@@ -23,6 +23,7 @@ struct Classification {
   bool works = false;       // its work and its kubelet are well, as far as this observer sees
   bool unmet = false;       // this observer never had a sign of life of it
   bool late_lease = false;  // its heartbeats arrive; that its lease is late is all there is against it
+  bool despite_io = false;  // by Kubernetes' word alone: Partitioned::kTrustKubernetes
 };
 
 // `self_test`: the observer has passed it, or it was not asked yet; else the fast row is left out.

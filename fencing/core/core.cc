@@ -12,6 +12,7 @@
 
 #include "fencing/core/decide.h"
 #include "fencing/core/instances.h"
+#include "fencing/core/kicks.h"
 #include "fencing/core/mount_deaths.h"
 #include "fencing/core/plugin_taint.h"
 #include "fencing/core/reconcile.h"
@@ -360,7 +361,7 @@ void Core::HandleAnswer(const RemoveNodeFence& call, const Done& done) {
 
 // Seen when its pod is. A kick that failed is due again.
 void Core::HandleAnswer(const DeletePod& call, const Done& done) {
-  if (done.outcome != Outcome::kOk && done.outcome != Outcome::kGone) state_.kicked.erase(call.uid);
+  if (done.outcome != Outcome::kOk && done.outcome != Outcome::kGone) ForgetKick(state_, call.uid);
 }
 
 // A charge that cannot be stored counts here all the same, and the failover that waits for it goes on.

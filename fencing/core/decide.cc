@@ -19,9 +19,6 @@ namespace {
 constexpr Span kCollectAfter = 600_s;        // of silence: a node without a Node is over
 constexpr size_t kMostFencedInstances = 16;  // of one machine, which is closed as a whole
 constexpr size_t kMostPodsNamed = 5;         // in one report
-// What the node and the array tell of a device is a moment old, and an unstage takes its time: a pod that is
-// new on the node may have another device by now, or be about to get one.
-constexpr Span kFailedFor = 10_s;
 
 Said DryRunReport(const NodeFence& fence) {
   return {"dry run: would be failed over: " + fence.cause, Refusal::kDryRun};
@@ -213,69 +210,6 @@ void ReportPodsLeft(State& state, const NodeId& node, const Classification& clas
   ReportRefusal(state, node, std::move(text), Refusal::kLeftAlone);
 }
 
-bool IsReplaced(const State& state, const VolumeId& volume) {
-  return std::ranges::any_of(state.kicked,
-                             [&](const auto& kick) { return kick.second.failed.contains(volume); });
-}
-
-// A device of its own failed for good, and array and path work again. No restart of a container brings such a
-// device back: only a new pod gets a new one. While a fence is open its volumes are that failover's.
-bool NeedsNewDevice(const State& state, const NodeId& node, const NodeEvidence& known, const Pod& pod) {
-  if (known.heartbeat.failed.empty() || state.cluster.FindFence(node)) return false;
-  bool failed = false;
-  for (const auto& [array, used] : pod.volumes) {
-    if (!state.evidence.Reaches(node, array, state.now)) return false;
-    failed = failed || std::any_of(used.begin(), used.end(), [&](const VolumeId& volume) {
-               return known.heartbeat.failed.contains(volume) && !IsReplaced(state, volume) &&
-                      state.evidence.HoldsVolume(node, array, volume);
-             });
-  }
-  return failed;
-}
-
-bool IsAfterOutage(const State& state, const NodeEvidence& known) {
-  return known.kicks_since && state.now - *known.kicks_since < state.settings.kick_window;
-}
-
-// Nothing is done to an exempt node's pods without being asked by hand.
-bool MayKick(const State& state, const NodeId& node, const NodeEvidence& known) {
-  if (!IsAfterOutage(state, known) && known.heartbeat.failed.empty()) return false;
-  if (state.settings.paused || state.settings.dry_run) return false;
-  const auto* object = state.cluster.FindNode(NameOf(node));
-  return !(object && object->exempt) && state.ClassifyNode(node).response == Response::kNothing;
-}
-
-// The pods that crash-loop, and those of which a device has been failed for a while. Notes since when it has.
-std::vector<const Pod*> PodsToKick(State& state, const NodeId& node, const NodeEvidence& known) {
-  std::map<Uid, Instant> before, since;
-  if (const auto noted = state.failed_since.extract(node)) before = noted.mapped();
-  std::vector<const Pod*> due;
-  for (const auto* pod : state.cluster.PodsOn(NameOf(node))) {
-    if (pod->deleting || state.kicked.contains(pod->uid) || pod->volumes.empty()) continue;
-    bool kick = pod->crash_looping && IsAfterOutage(state, known);
-    if (!kick && NeedsNewDevice(state, node, known, *pod)) {
-      const auto noted = before.try_emplace(pod->uid, state.now).first;
-      since.insert(*noted);
-      kick = state.now - noted->second >= kFailedFor;
-    }
-    if (kick) due.push_back(pod);
-  }
-  if (!since.empty()) state.failed_since[node] = std::move(since);
-  return due;
-}
-
-// Counts once it is sent: after a failed one the outbox makes it wait.
-void Kick(State& state, const NodeEvidence& known, const Pod& pod) {
-  const auto key = CallKey::ForPod(CallKey::Kind::kKickPod, pod.uid);
-  if (!state.outbox.CallOnce(key, DeletePod{pod.id, pod.uid, Grace::kOrdinary}, state.now)) return;
-  PodKick kick{.at = state.now};
-  const bool for_device = !pod.crash_looping || !IsAfterOutage(state, known);
-  for (const auto& [array, used] : pod.volumes)
-    for (const auto& volume : used)
-      if (for_device && known.heartbeat.failed.contains(volume)) kick.failed.insert(volume);
-  state.kicked[pod.uid] = std::move(kick);
-}
-
 }  // namespace
 
 void Decide(State& state, const NodeId& node, Classification classification) {
@@ -314,27 +248,12 @@ void Decide(State& state, const NodeId& node, Classification classification) {
     if (refused) return ReportRefusal(state, node, "not failed over: " + refused->text, refused->reason);
   }
   if (!manual && classification.response == Response::kFence) {
-    // Both are asked at once.
+    // Both are asked at once. That a replica hears a node is no news where Kubernetes alone decides.
     const bool unread = IsKubeletUnread(state, node);
-    if (IsHeardElsewhere(state, node) || unread || ChargeDeath(state, node, fence.volumes)) return;
+    const bool held = !classification.despite_io && IsHeardElsewhere(state, node);
+    if (held || unread || ChargeDeath(state, node, fence.volumes)) return;
   }
   RecordDecision(state, std::move(fence));
-}
-
-void KickPods(State& state, const NodeId& node, const NodeEvidence& known) {
-  if (!MayKick(state, node, known)) return (void)state.failed_since.erase(node);
-  std::erase_if(state.kicked,
-                [&](const auto& kick) { return state.now - kick.second.at >= state.settings.kick_window; });
-  const auto due = PodsToKick(state, node, known);
-  if (due.empty()) return;
-  // The same rules as for a move: who opted out of that does not want this either, nor that a pod beside it,
-  // which shares its volume, starts elsewhere and waits for it there.
-  const auto movable = PlanMove(state.cluster, state.settings, node).move;
-  for (const auto* pod : due) {
-    if (std::find(movable.begin(), movable.end(), pod) == movable.end()) continue;
-    if (static_cast<int>(state.kicked.size()) >= state.settings.kicks) return;
-    Kick(state, known, *pod);
-  }
 }
 
 void SweepTaints(State& state) {

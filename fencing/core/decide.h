@@ -10,11 +10,6 @@ namespace lunkeeper::fencing {
 // administrator's taint, on demand for a volume, or because the array has a fence that nobody recorded.
 void Decide(State& state, const NodeId& node, Classification classification);
 
-// Asks pods of a node that is well again after an outage to start anew, each once: a pod that crash-loops,
-// and one whose device failed for good ten seconds ago, whatever it does. The pods of one device are asked
-// once in Settings::kick_window, even if their successors have no better one.
-void KickPods(State& state, const NodeId& node, const NodeEvidence& known);
-
 // Removes taints whose NodeFence is gone, or is of another instance.
 void SweepTaints(State& state);
 

@@ -103,6 +103,11 @@ std::optional<LimitRefusal> SafetyLimits::RefusalOf(const NodeId& node, const Cl
     return LimitRefusal{Refusal::kMass, "too many nodes are in trouble at once, as if by one fault"};
   if (classification.unmet && !HearsMost())
     return LimitRefusal{Refusal::kMass, "it was never met, and most of the others are not heard"};
+  // Nothing but Kubernetes' word speaks against it, so this observer has to see well itself.
+  if (classification.despite_io)
+    if (const auto failed = SelfTest(node, evidence, now); !failed.empty())
+      return LimitRefusal{Refusal::kBudget,
+                          "Kubernetes' word is not enough, as the self-test fails: " + failed};
   // A node within the budget stays within it: to decide on it again costs nothing.
   if (decided_.contains(node) || static_cast<int>(decided_.size()) < counts_.budget) return std::nullopt;
 

@@ -1,6 +1,6 @@
 #pragma once
-// What an operator may tune, with defaults that suit the timing promised in the documentation. Those of
-// detection, the safety limits and the choice of pods may change while the core runs (Core::ChangeSettings).
+// What an operator may tune, with defaults that suit the timing promised in the documentation. All but those
+// of leadership may change while the core runs (Core::ChangeSettings).
 
 #include <set>
 #include <string>
@@ -8,6 +8,15 @@
 #include "fencing/core/types.h"
 
 namespace lunkeeper::fencing {
+
+// What becomes of a node that the control plane has lost, and that works as far as anybody else sees.
+enum class Partitioned {
+  kHold,            // nothing, for ever
+  kFence,           // it is fenced after partition_grace without I/O
+  kTrustKubernetes  // after partition_grace in which Kubernetes has lost it, although its I/O goes on
+};
+// When pods that crash-loop are replaced.
+enum class CrashLoops { kNever, kAfterOutage, kAlways };
 
 struct Settings {
   // Detection.
@@ -33,8 +42,7 @@ struct Settings {
   Span kubelet_read = 1_s;        // how long its answer counts; one that takes longer is reported
   Span votes_last = 1_s;          // the same of what other replicas say; either waits for the other
   Span probation = 60_s;          // of a kubelet or runtime that hangs
-  Span partition_grace = 60_s;    // without I/O, of a node cut off from the control plane
-  bool fence_partitioned = true;  // after that grace; or hold for ever
+  Span partition_grace = 60_s;    // of a node cut off from the control plane
   Span graceful_deadline = 1_s;   // pods whose I/O hangs seldom leave by themselves
   Span asked_deadline = 120_s;    // the same, where a person asked for it: those pods are well
   Span mount_death = 60_s;        // a node that dies so soon after it took a volume is charged to that volume
@@ -43,6 +51,11 @@ struct Settings {
   Span forget = 3600_s;           // a node that is gone, and showed no sign for so long
   Span kick_window = 300_s;       // after an outage in which crash-looping pods are kicked, each once
   int kicks = 20;                 // in one such window, at most
+  Span crash_loop_over = 3600_s;  // without one the pods of a line are well again
+
+  // Policies.
+  Partitioned partitioned = Partitioned::kFence;
+  CrashLoops crash_loops = CrashLoops::kAfterOutage;
 
   // Nodes whose plugin is silent.
   Span plugin_not_ready = 30_s;  // and they are tainted; 0: never

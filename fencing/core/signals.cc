@@ -153,6 +153,7 @@ void Evidence::LookAtKubelet(const NodeId& id, const NodeEvidence& node, Instant
   const auto stale_for = now - LatestOf(start, side.lease_at) - settings_.kubelet_stale;
   const auto not_ready_for = side.ready ? Span() : now - LatestOf(start, side.not_ready_since);
   signals.not_ready_for = std::max({stale_for, not_ready_for, Span()});
+  signals.unready_for = not_ready_for;
   if (side.ready && stale_for < Span()) {
     signals.kubelet = Kubelet::kReady;
   } else if (now >= kubelets_turn_) {

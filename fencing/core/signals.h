@@ -26,6 +26,7 @@ struct Signals {
   Kernel kernel = Kernel::kUnknown;
   Kubelet kubelet = Kubelet::kUnknown;
   Span not_ready_for;
+  Span unready_for;            // of that: Kubernetes has called this very node not ready; 0: it does not
   bool late_lease = false;     // it is called ready still, and its lease alone says that it is not
   Span hung_for;               // the node's own view of its kubelet and runtime; 0: they answer
   bool met = false;            // this observer saw a heartbeat of it, by the network or on an array

@@ -87,6 +87,8 @@ std::vector<ArrayId> State::TermlessArrays() const {
 
 void State::ForgetNodes() {
   std::erase_if(wanted, [&](const auto& request) { return now - request.second.at >= kRequestLasts; });
+  std::erase_if(crash_loops,
+                [&](const auto& loop) { return now - loop.second.seen_at >= settings.crash_loop_over; });
   const auto needed = [&](const NodeId& node) {
     return cluster.FindFence(node) || !arrays.FencesOf(node).empty();
   };

@@ -3,6 +3,7 @@
 // owns it; nothing fails.
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "fencing/core/classify.h"
@@ -53,10 +54,23 @@ struct PluginWatch {
   bool heard_elsewhere = false;  // by the votes
 };
 
+// A pod and its replacements: by name, or all pods of an owner that gives each a new name.
+struct PodLine {
+  Uid owner;
+  PodId name;
+  friend auto operator<=>(const PodLine&, const PodLine&) = default;
+};
+
+struct CrashLoop {
+  Instant seen_at;            // the last time that one of the line crash-looped
+  std::set<Uid> beside = {};  // pods of the line that were there then, and have not been replaced
+};
+
 // A pod that was asked to start anew.
 struct PodKick {
   Instant at;
   VolumeSet failed = {};  // those of its volumes whose devices had failed for good, if that is why
+  std::optional<PodLine> looped = {};  // or it crash-looped
 };
 
 struct State {
@@ -76,6 +90,7 @@ struct State {
   std::map<VolumeId, PendingRequest> wanted;  // on demand
   std::map<NodeId, Instant> leaving_since;    // graceful moves, as this replica saw them begin
   std::map<Uid, PodKick> kicked;
+  std::map<PodLine, CrashLoop> crash_loops;  // of which a pod was kicked for that
   // Pods one of whose devices has been reported as failed for good ever since.
   std::map<NodeId, std::map<Uid, Instant>> failed_since;
   std::map<VolumeId, ChargeSide> charges;  // of those in cluster.charged()

@@ -37,6 +37,7 @@ struct Pod {
   Uid uid;
   NodeName node;           // empty: not scheduled yet
   std::string owner_kind;  // empty: nobody re-creates it
+  Uid owner;
   FailoverPolicy policy = FailoverPolicy::kUnsaid;
   VolumesByArray volumes;        // ours
   VolumeSet raw;                 // of those: block devices, of which no node's kernel mounts the contents

@@ -73,10 +73,11 @@ bool IsCrashLooping(const Json& pod) {
 }
 
 // The kind of the owner that replaces the pod when it is deleted. A pod without one would be lost.
-std::string ControllerOf(const Json& object) {
+const Json& ControllerOf(const Json& object) {
+  static const Json kNobody = Json::object();
   for (const Json& owner : FieldAt(object, {"metadata", "ownerReferences"}))
-    if (FlagAt(owner, {"controller"})) return TextAt(owner, {"kind"});
-  return "";
+    if (FlagAt(owner, {"controller"})) return owner;
+  return kNobody;
 }
 
 bool HasTaint(const Json& taints, const std::string& key) {
@@ -162,7 +163,8 @@ std::optional<PodFacts> ReadAnyPod(const Json& pod) {
   if (facts.claims.empty()) return std::nullopt;
   facts.uid = Uid(TextAt(pod, {"metadata", "uid"}));
   facts.node = NodeName(TextAt(pod, {"spec", "nodeName"}));
-  facts.owner_kind = ControllerOf(pod);
+  facts.owner_kind = TextAt(ControllerOf(pod), {"kind"});
+  facts.owner = Uid(TextAt(ControllerOf(pod), {"uid"}));
   facts.policy = ReadFailoverPolicy(pod);
   facts.deleting = !FieldAt(pod, {"metadata", "deletionTimestamp"}).is_null();
   // Zero: by force, or kubelet's own last word. Only a finalizer keeps such an object.

@@ -41,6 +41,7 @@ struct PodFacts {
   Uid uid;
   NodeName node;
   std::string owner_kind;
+  Uid owner;
   FailoverPolicy policy = FailoverPolicy::kUnsaid;
   std::vector<std::string> claims;  // "namespace/name"
   bool foreign_volumes = false;     // has volumes that only this node can serve, besides claims

@@ -230,15 +230,14 @@ void FailoverRecorder::RecordTaint(const SetTaint& call) {
 }
 
 // The reason was noted when the deletion was requested: by now the pod may be gone, and its node's fence,
-// too. A deletion without a noted fence is a kick: the graceful deletion of a pod that crash-loops after an
-// outage, so that its replacement starts without kubelet's back-off, or of one whose device failed for good.
+// too. A deletion without a noted fence is a kick: the graceful deletion of a pod that crash-loops, so that
+// its replacement starts without kubelet's back-off, or of one whose device failed for good.
 void FailoverRecorder::ReportDeletedPod(const DeletePod& call, uint64_t id) {
   const auto failover = deletions_.find(id);
   if (failover == deletions_.end())
     return AddPodEvent(call.pod, call.uid, "Kicked", "Delete",
-                       device_kicks_.contains(id)
-                           ? "its device failed for good; a new pod gets a new one"
-                           : "it crash-looped after an outage of its node; a new pod starts without waiting");
+                       device_kicks_.contains(id) ? "its device failed for good; a new pod gets a new one"
+                                                  : "it crash-looped; a new pod starts without waiting");
   const NodeId& node = failover->second;
   AddPodEvent(call.pod, call.uid, "FailedOver", "Delete",
               absl::StrCat("moved off node ", NameOf(node).value(), "; see nodefence ", node.value()));

@@ -173,6 +173,7 @@ void ObjectCache::ReportPod(const std::string& key) {
   pod.uid = facts.uid;
   pod.node = facts.node;
   pod.owner_kind = facts.owner_kind;
+  pod.owner = facts.owner;
   pod.policy = facts.policy;
   if (const FailoverPolicy* policy = FindIn(namespaces_, NamespaceOf(key)); policy != nullptr)
     pod.policy = JoinPolicies(pod.policy, *policy);

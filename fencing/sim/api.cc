@@ -227,6 +227,7 @@ void Api::Ensure(const Workload& workload) {
   pod.id = workload.NamesItsPod() ? workload.id : PodId(pod.uid.value());
   pod.foreign_volumes = workload.foreign;
   pod.owner_kind = workload.owner_kind;
+  pod.owner = Uid("owner-of-" + workload.id.value());
   pod.policy = workload.policy;
   pod.volumes = workload.volumes;
   Publish(pod);

@@ -201,7 +201,7 @@ void Checker::Decides(const Replica& replica, const NodeFence& fence) {
   if (!adopted && !MayBeFailedOver(fence.node))
     Fail(fence.node.value() + " is well, and is failed over: " + fence.cause);
   const auto yes = replica.YesAt(fence.node);
-  if (!adopted && yes && world_.now() - *yes < kVoteLasts)
+  if (!adopted && yes && world_.now() - *yes < kVoteLasts && !IsLostToKubernetes(fence.node))
     Fail(fence.node.value() + " is failed over although its heartbeats reach another replica");
   if (!adopted) RefuseIfItWrites(replica, fence);
   const auto paused = world_.paused_since();
@@ -229,7 +229,7 @@ void Checker::Decides(const Replica& replica, const NodeFence& fence) {
 void Checker::RefuseIfItWrites(const Replica& replica, const NodeFence& fence) const {
   const auto sick = [&](Cause cause, Span within) { return WasSick(fence.node, cause, within); };
   if (rewritten_ || IsReplaced(fence.node) || sick(Cause::kDead, kMemory) || sick(Cause::kStorage, kMemory) ||
-      sick(Cause::kKubelet, kKubeletMemory))
+      sick(Cause::kKubelet, kKubeletMemory) || IsLostToKubernetes(fence.node))
     return;
   for (const auto& machine : world_.machines) {
     if (machine->id() != fence.node) continue;
@@ -248,6 +248,14 @@ void Checker::RefuseIfItWrites(const Replica& replica, const NodeFence& fence) c
 bool Checker::IsReplaced(const NodeId& node) const {
   const auto object = world_.api->nodes().find(NameOf(node));
   return object == world_.api->nodes().end() || object->second.node_id != node;
+}
+
+// For long, and that is trusted.
+bool Checker::IsLostToKubernetes(const NodeId& node) const {
+  const auto found = illnesses_.find({node, Cause::kApi});
+  if (world_.settings.partitioned != Partitioned::kTrustKubernetes || found == illnesses_.end()) return false;
+  const auto end = found->second.faults > 0 ? world_.now() : *found->second.until;
+  return end - found->second.since >= kSoft && world_.now() - end <= kKubeletMemory;
 }
 
 bool Checker::WasSick(const NodeId& node, Cause cause, Span within) const {

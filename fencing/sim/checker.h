@@ -76,6 +76,7 @@ class Checker {
   void RefuseIfItWrites(const Replica& replica, const NodeFence& fence) const;
   // Another one of its name is meant, or none is there.
   bool IsReplaced(const NodeId& node) const;
+  bool IsLostToKubernetes(const NodeId& node) const;
   bool WasSick(const NodeId& node, Cause cause, Span within) const;
   std::string UnsettledWorkload(const Workload& workload) const;
 

@@ -48,8 +48,9 @@ Json CsiNodeObject(const Node& node) {
 }
 
 Json PodObject(const Pod& pod) {
-  Json metadata = {{"uid", pod.uid.value()},
-                   {"ownerReferences", {{{"kind", pod.owner_kind}, {"controller", true}}}}};
+  Json metadata = {
+      {"uid", pod.uid.value()},
+      {"ownerReferences", {{{"kind", pod.owner_kind}, {"uid", pod.owner.value()}, {"controller", true}}}}};
   if (pod.policy == FailoverPolicy::kNever) metadata["annotations"] = {{"lunkeeper.io/failover", "never"}};
   if (pod.deleting) {
     metadata["deletionTimestamp"] = "2027-01-15T08:00:00Z";

@@ -31,6 +31,8 @@ constexpr Span kTakesOver = 1500_ms;  // from a leader's orderly end on
 constexpr Span kShutDown = 400_ms;    // from the end of its streams to that of its kernel
 // A node is well again, and open to pods, when it has shown for a while that nothing fenced is left on it.
 constexpr Span kReopened = 40_s;
+// From a cut to Kubernetes' word, then the grace, and a failover that begins anew under another leader.
+constexpr Span kKubernetesSays = 60_s, kFailoverByAnother = 30_s;
 
 void AddWorkloads(World& world) {
   auto& random = world.random();
@@ -53,13 +55,24 @@ void AddWorkloads(World& world) {
   }
 }
 
-void Build(World& world) {
+// One draw: what was drawn after it in the past stays as it was.
+void ChoosePolicies(World& world, bool trusting) {
+  const auto dice = world.random().Between(1, 100);
+  world.settings.partitioned = trusting || dice <= 25 ? Partitioned::kTrustKubernetes
+                               : dice <= 75           ? Partitioned::kFence
+                                                      : Partitioned::kHold;
+  world.settings.crash_loops = dice % 3 == 0   ? CrashLoops::kNever
+                               : dice % 3 == 1 ? CrashLoops::kAfterOutage
+                                               : CrashLoops::kAlways;
+}
+
+void Build(World& world, bool trusting) {
   auto& random = world.random();
   world.checker = std::make_unique<Checker>(world);
   world.api = std::make_unique<Api>(world);
   if (random.Percent(25)) world.settings.silence = 4_s;
   if (random.Percent(25)) world.settings.graceful_deadline = 5_s;
-  world.settings.fence_partitioned = random.Percent(75);
+  ChoosePolicies(world, trusting);
   if (random.Percent(50)) world.settings.plugin_not_ready = 3_s;
   world.api->registers_tainted = random.Percent(25);
   const auto arrays = random.Between(1, 2);
@@ -226,6 +239,28 @@ void RunOutseen(World& world, Faults& faults) {
   RunPlain(world, faults, true);
 }
 
+// Where Kubernetes is trusted, a node that it alone has lost is failed over although its pods write on; a
+// leader dies or stalls meanwhile. The checker sees that no write is lost by that.
+void RunTrusting(World& world, Faults& faults) {
+  auto& random = world.random();
+  const auto workload = world.api->workloads()[static_cast<size_t>(random.Between(0, 4))];
+  auto& victim = MachineOfPod(world, workload);
+  const auto node = victim.endpoint(), api = world.api->endpoint();
+  world.checker->Sick(victim.id(), Cause::kApi, true);
+  world.Cut(node, api);
+  world.Cut(api, node);
+  world.Trace(victim.id().value() + " is cut off from the API server");
+  for (auto& replica : world.replicas)
+    if (replica->Leads()) replica->FailAtAction(static_cast<int>(random.Between(1, 8)), random.Percent(50));
+  world.RunUntil(world.now() + kKubernetesSays + world.settings.partition_grace + kFailoverByAnother);
+  if (&MachineOfPod(world, workload) == &victim)
+    throw Violation(workload.id.value() + " stays on a node that Kubernetes has lost for long");
+  world.Mend(node, api);
+  world.Mend(api, node);
+  world.checker->Sick(victim.id(), Cause::kApi, false);
+  faults.HealAll();
+}
+
 void PowerOffNode(World& world, const NodeName& name) {
   for (auto& machine : world.machines) {
     if (machine->name() != name) continue;
@@ -268,7 +303,8 @@ void RunPoisoned(World& world, Faults& faults) {
 }
 
 void Run(World& world, uint64_t seed, const Options& options) {
-  Build(world);
+  const bool trusting = seed % 16 == 10 && options.faults.empty();
+  Build(world, trusting);
   world.RunUntil(kCalm);
   if (auto why = world.checker->Unsettled(); !why.empty())
     throw Violation(FormatSeconds(world.now().since_start()) + "  the world did not start: " + why);
@@ -279,6 +315,8 @@ void Run(World& world, uint64_t seed, const Options& options) {
     RunOutseen(world, faults);
   } else if (seed % 16 == 4 && options.faults.empty()) {
     RunPoisoned(world, faults);
+  } else if (trusting) {
+    RunTrusting(world, faults);
   } else {
     faults.Compose(static_cast<int>(world.random().Between(2, 12)), kCalm, kTrouble, options.faults);
     world.RunUntil(kTrouble);

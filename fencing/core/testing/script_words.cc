@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "fencing/core/testing/script_settings.h"
 #include "fencing/core/testing/scripted_world.h"
 
 namespace lunkeeper::fencing {
@@ -136,26 +137,14 @@ void ScriptedWorld::Setup(const std::string& word, std::istringstream& words) {
 }
 
 void ScriptedWorld::SetOption(const std::string& name, const std::string& value) {
-  const std::map<std::string, bool*> switches = {{"paused", &settings_.paused},
-                                                 {"dry_run", &settings_.dry_run},
-                                                 {"opt_in", &settings_.opt_in},
-                                                 {"one_by_one", &settings_.one_by_one},
-                                                 {"fence_partitioned", &settings_.fence_partitioned}};
-  const auto found = switches.find(name);
-  if (found != switches.end()) {
-    *found->second = value == "yes";
-  } else if (name == "budget_percent") {
-    settings_.budget_percent = std::stoi(value);
-  } else if (name == "read_ms") {
+  if (name == "read_ms") {
     read_answers_ = Span::OfMilliseconds(std::stoi(value));
   } else if (name == "ask_ms") {
     ask_answers_ = Span::OfMilliseconds(std::stoi(value));
-  } else if (name == "mass_percent") {
-    settings_.mass_percent = std::stoi(value);
   } else if (name == "plugin_not_ready") {
     settings_.plugin_not_ready = ReadSpan(value);
   } else {
-    throw std::runtime_error("no such setting: " + name);
+    SetSetting(name, value, settings_);
   }
 }
 
@@ -163,7 +152,7 @@ void ScriptedWorld::AddPod(std::istringstream& words) {
   Pod pod;
   pod.id = PodId(NextWord(words));
   pod.uid = Uid(pod.id.value() + "-1");
-  pod.owner_kind = "StatefulSet";
+  pod.owner_kind = "StatefulSet", pod.owner = Uid("owner-of-" + pod.id.value());
   pod.running = true;
   Scheduling scheduling;
   bool raw = false;
@@ -171,6 +160,7 @@ void ScriptedWorld::AddPod(std::istringstream& words) {
     if (word == "raw") raw = true;
     if (word == "on") pod.node = NodeName(NextWord(words));
     if (word == "owner") pod.owner_kind = NextWord(words);
+    if (word == "of") pod.owner = Uid(NextWord(words));
     if (word == "never") pod.policy = FailoverPolicy::kNever;
     if (word == "always") pod.policy = FailoverPolicy::kAlways;
     if (word == "foreign") pod.foreign_volumes = true;
@@ -338,10 +328,19 @@ void ScriptedWorld::HappenToArray(const ArrayId& id, std::istringstream& words) 
   if (what == "slow" || what == "quick") array.takes.clear();
   for (std::string time; what == "slow" && words >> time;) array.takes.push_back(ReadSpan(time));
   if (what == "shows") array.hidden.clear(), EndFencedGrants(array);
+  for (std::string volume; what == "loses" && words >> volume;) array.holders.erase(VolumeId(volume));
   for (std::string volume; what == "hides" && words >> volume;) array.hidden.insert(VolumeId(volume));
   if (what == "removed") array.removed = true, Feed(ArrayGone{id});
   if (what == "forgets") array.fences.erase(FindFenced(NextWord(words)));
   if (what == "has-fence") HaveFence(array, NextWord(words), words);
+}
+
+void ScriptedWorld::HappenToPod(Pod& pod, const std::string& how) {
+  if (how == "finalized") return Finalize(pod.id);
+  if (how == "gone") return Feed(PodGone{pods_.extract(pod.id).mapped().id});
+  if (how == "crashes" || how == "recovers") pod.crash_looping = how == "crashes";
+  if (how == "optout") pod.policy = FailoverPolicy::kNever;
+  Feed(PodSeen{pod});
 }
 
 void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream& words) {
@@ -378,12 +377,7 @@ void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream
     fence.version = NextVersion();
     Feed(FenceSeen{fence});
   } else if (subject == "pod") {
-    auto& pod = pods_.at(PodId(what));
-    const auto how = NextWord(words);
-    if (how == "finalized") return Finalize(pod.id);
-    if (how == "gone") return Feed(PodGone{pods_.extract(pod.id).mapped().id});
-    how == "crashes" ? pod.crash_looping = true : (pod.policy = FailoverPolicy::kNever, true);
-    Feed(PodSeen{pod});
+    HappenToPod(pods_.at(PodId(what)), NextWord(words));
   } else {
     int times = 1;
     words >> times;

@@ -52,6 +52,7 @@ class ScriptedWorld {
   void Rewrite(Machine& machine, int number);
   void HappenToVolumes(Machine& machine, const std::string& what, std::istringstream& words);
   void HappenToArray(const ArrayId& id, std::istringstream& words);
+  void HappenToPod(Pod& pod, const std::string& how);
   void HappenToWorld(const std::string& subject, std::istringstream& words);
 
   void Start();

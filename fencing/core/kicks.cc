@@ -1,0 +1,161 @@
+// For each node at each tick: is there anything to look at → is the node well → which of its pods are due →
+// which of these may be moved → as many as the pace allows. The first question is cheap, as it is asked of
+// thousands of nodes.
+
+#include "fencing/core/kicks.h"
+
+#include <algorithm>
+
+#include "fencing/core/eligibility.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+// What the node and the array tell of a device is a moment old, and an unstage takes its time: a pod that is
+// new on the node may have another device by now, or be about to get one.
+constexpr Span kFailedFor = 10_s;
+
+struct DuePod {
+  const Pod* pod;
+  bool looped;  // it crash-loops; else a device of it failed
+};
+
+bool IsReplaced(const State& state, const VolumeId& volume) {
+  return std::ranges::any_of(state.kicked,
+                             [&](const auto& kick) { return kick.second.failed.contains(volume); });
+}
+
+bool ReachesAll(const State& state, const NodeId& node, const Pod& pod) {
+  return std::ranges::all_of(
+      pod.volumes, [&](const auto& entry) { return state.evidence.Reaches(node, entry.first, state.now); });
+}
+
+// A device of its own failed for good, and array and path work again. No restart of a container brings such a
+// device back: only a new pod gets a new one. While a fence is open its volumes are that failover's. Whether
+// the node has the grant still is not asked: an array that went back in time knows no more of it. But what
+// another instance holds is that one's, and so is the pod.
+bool NeedsNewDevice(const State& state, const NodeId& node, const NodeEvidence& known, const Pod& pod) {
+  if (known.heartbeat.failed.empty() || state.cluster.FindFence(node) || !ReachesAll(state, node, pod))
+    return false;
+  return std::ranges::any_of(pod.volumes, [&](const auto& entry) {
+    return std::ranges::any_of(entry.second, [&](const VolumeId& volume) {
+      return known.heartbeat.failed.contains(volume) && !IsReplaced(state, volume) &&
+             state.evidence.HeldByOtherInstance(node, entry.first, volume).empty();
+    });
+  });
+}
+
+bool IsAfterOutage(const State& state, const NodeEvidence& known) {
+  return state.settings.crash_loops != CrashLoops::kNever && known.kicks_since &&
+         state.now - *known.kicks_since < state.settings.kick_window;
+}
+
+// Only a StatefulSet is known to give a pod the name of the one before.
+PodLine LineOf(const Pod& pod) { return {pod.owner, pod.owner_kind == "StatefulSet" ? pod.id : PodId()}; }
+
+// A pod that crash-loops for a fault of its own does so again when it is replaced. So that is tried once, and
+// again only if it has helped for long.
+bool MayHelp(State& state, const Pod& pod) {
+  const auto known = state.crash_loops.find(LineOf(pod));
+  if (known == state.crash_loops.end()) return true;
+  auto& loop = known->second;
+  if (state.now - loop.seen_at >= state.settings.crash_loop_over) return true;
+  loop.seen_at = state.now;
+  return loop.beside.contains(pod.uid);
+}
+
+bool IsCrashLoopDue(State& state, const NodeId& node, const NodeEvidence& known, const Pod& pod) {
+  if (!pod.crash_looping) return false;
+  if (IsAfterOutage(state, known)) return true;
+  return state.settings.crash_loops == CrashLoops::kAlways && MayHelp(state, pod) &&
+         ReachesAll(state, node, pod);
+}
+
+bool HasCrashLoops(const State& state, const NodeId& node, const NodeEvidence& known) {
+  if (!IsAfterOutage(state, known) && state.settings.crash_loops != CrashLoops::kAlways) return false;
+  return std::ranges::any_of(state.cluster.PodsOn(NameOf(node)),
+                             [](const Pod* pod) { return pod->crash_looping && !pod->volumes.empty(); });
+}
+
+// Nothing is done to an exempt node's pods without being asked by hand. Its name may mean another one.
+bool MayKick(const State& state, const NodeId& node) {
+  if (state.settings.paused || state.settings.dry_run || !state.IsCurrent(node)) return false;
+  const auto* object = state.cluster.FindNode(NameOf(node));
+  return !(object && object->exempt) && state.ClassifyNode(node).response == Response::kNothing;
+}
+
+// The pods that crash-loop, and those of which a device has been failed for a while. Notes since when it has.
+std::vector<DuePod> PodsToKick(State& state, const NodeId& node, const NodeEvidence& known) {
+  std::map<Uid, Instant> before, since;
+  if (const auto noted = state.failed_since.extract(node)) before = noted.mapped();
+  std::vector<DuePod> due;
+  for (const auto* pod : state.cluster.PodsOn(NameOf(node))) {
+    if (pod->deleting || state.kicked.contains(pod->uid) || pod->volumes.empty()) continue;
+    if (IsCrashLoopDue(state, node, known, *pod)) {
+      due.push_back({pod, true});
+    } else if (NeedsNewDevice(state, node, known, *pod)) {
+      const auto noted = before.try_emplace(pod->uid, state.now).first;
+      since.insert(*noted);
+      if (state.now - noted->second >= kFailedFor) due.push_back({pod, false});
+    }
+  }
+  if (!since.empty()) state.failed_since[node] = std::move(since);
+  return due;
+}
+
+// The pods of its line that share a volume with it: a Deployment's, which may crash-loop of the same fault.
+std::set<Uid> PodsBeside(const State& state, const Pod& pod) {
+  std::set<Uid> beside;
+  for (const auto& [array, used] : pod.volumes)
+    for (const auto& volume : used)
+      for (const auto* other : state.cluster.PodsOf(volume))
+        if (other->uid != pod.uid && LineOf(*other) == LineOf(pod)) beside.insert(other->uid);
+  return beside;
+}
+
+void NoteCrashLoop(State& state, const Pod& pod) {
+  auto& loop = state.crash_loops[LineOf(pod)];
+  if (loop.beside.erase(pod.uid) == 0) loop.beside = PodsBeside(state, pod);
+  loop.seen_at = state.now;
+}
+
+// Counts once it is sent: after a failed one the outbox makes it wait.
+void Kick(State& state, const NodeEvidence& known, const DuePod& due) {
+  const Pod& pod = *due.pod;
+  const auto key = CallKey::ForPod(CallKey::Kind::kKickPod, pod.uid);
+  if (!state.outbox.CallOnce(key, DeletePod{pod.id, pod.uid, Grace::kOrdinary}, state.now)) return;
+  PodKick kick{.at = state.now};
+  if (due.looped) kick.looped = LineOf(pod), NoteCrashLoop(state, pod);
+  for (const auto& [array, used] : pod.volumes)
+    for (const auto& volume : used)
+      if (!due.looped && known.heartbeat.failed.contains(volume)) kick.failed.insert(volume);
+  state.kicked[pod.uid] = std::move(kick);
+}
+
+}  // namespace
+
+void KickPods(State& state, const NodeId& node, const NodeEvidence& known) {
+  const bool any = !known.heartbeat.failed.empty() || HasCrashLoops(state, node, known);
+  if (!any || !MayKick(state, node)) return (void)state.failed_since.erase(node);
+  std::erase_if(state.kicked,
+                [&](const auto& kick) { return state.now - kick.second.at >= state.settings.kick_window; });
+  const auto due = PodsToKick(state, node, known);
+  if (due.empty()) return;
+  // The same rules as for a move: who opted out of that does not want this either, nor that a pod beside it,
+  // which shares its volume, starts elsewhere and waits for it there.
+  const auto movable = PlanMove(state.cluster, state.settings, node).move;
+  for (const auto& each : due) {
+    if (std::find(movable.begin(), movable.end(), each.pod) == movable.end()) continue;
+    if (static_cast<int>(state.kicked.size()) >= state.settings.kicks) return;
+    Kick(state, known, each);
+  }
+}
+
+void ForgetKick(State& state, const Uid& pod) {
+  const auto kick = state.kicked.find(pod);
+  if (kick == state.kicked.end()) return;
+  if (kick->second.looped) state.crash_loops.erase(*kick->second.looped);
+  state.kicked.erase(kick);
+}
+
+}  // namespace lunkeeper::fencing
