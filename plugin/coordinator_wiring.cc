@@ -230,13 +230,16 @@ absl::Status OpenCoordinatorClient(const CoordinatorOptions& options, const std:
   view.kubelet_ok = [kubelet = client->kubelet.get()] { return kubelet->IsWell(); };
   backends->certificates.push_back([path = options.ca] { return std::vector{path}; });
   client->heartbeats = StartHeartbeatSender({.node = backends->node}, *client->replicas, std::move(view));
-  client->storage_heartbeats =
-      StartStorageHeartbeats({.node = backends->node, .arrays = {arrays.begin(), arrays.end()}},
-                             AskForHeartbeatLun(*client->replicas, backends->node),
-                             [heartbeats = client->heartbeats.get()](const fencing::ArrayId& array,
-                                                                     const fencing::ArrayFence& fence) {
-                               heartbeats->OnFence(array, fence);
-                             });
+  client->storage_heartbeats = StartStorageHeartbeats(
+      {.node = backends->node, .arrays = {arrays.begin(), arrays.end()}},
+      AskForHeartbeatLun(*client->replicas, backends->node),
+      [heartbeats = client->heartbeats.get()](const fencing::ArrayId& array,
+                                              const fencing::ArrayFence& fence) {
+        heartbeats->OnFence(array, fence);
+      },
+      [heartbeats = client->heartbeats.get()](const fencing::ArrayId& array) {
+        heartbeats->OnStorageHeartbeat(array);
+      });
   backends->reports.push_back([client](Metrics& metrics) {
     Metrics::Series ages;
     for (const auto& [array, age] : client->storage_heartbeats->Ages())

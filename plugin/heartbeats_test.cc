@@ -66,6 +66,31 @@ TEST_CASE("I/O that waits is failing only when none of its array's portals answe
   CHECK(Eventually([&] { return controller.sink.last().failing.contains(kA); }));
 }
 
+TEST_CASE("an idle volume is failing when neither its array hears the node nor a portal answers") {
+  CoordinatorRig rig;
+  Controller& controller = rig.AddController();
+  testing::SilentPort silent, answering;
+  silent.FallSilent();
+  HeartbeatingNode node(rig, {controller.port});
+  const VolumeId lost("rack1-v0000000000000001"), slow("rack1-v0000000000000002"),
+      heard("rack2-v0000000000000003");
+  Device devices[] = {DeviceOf(lost.value()), DeviceOf(slow.value()), DeviceOf(heard.value())};
+  for (Device& device : devices) device.portal = silent.portal();
+  devices[1].other_portals = {answering.portal()};
+  node.Set(std::vector<Device>(std::begin(devices), std::end(devices)));
+  const fencing::ArrayId rack1("rack1"), rack2("rack2");
+  const auto land = [&](bool on_both) {
+    if (on_both) node.sender->OnStorageHeartbeat(rack1);
+    node.sender->OnStorageHeartbeat(rack2);
+  };
+  const int before = controller.sink.heartbeats();
+  REQUIRE(Eventually([&] { return land(true), controller.sink.heartbeats() >= before + 50; }));
+  CHECK(controller.sink.last().failing.empty());
+  REQUIRE(Eventually([&] { return land(false), controller.sink.last().failing.contains(lost); }));
+  CHECK(controller.sink.last().failing == fencing::VolumeSet{lost});
+  CHECK(Eventually([&] { return land(true), controller.sink.last().failing.empty(); }));
+}
+
 TEST_CASE("a data path that cannot be asked leaves the heartbeats going, and its volumes failing") {
   CoordinatorRig rig;
   Controller& controller = rig.AddController();

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -12,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/periodic.h"
+#include "devices/array/arrays.h"
 #include "fencing/agent/detail_rotation.h"
 #include "fencing/agent/heartbeat_stream.h"
 #include "fencing/agent/path_watch.h"
@@ -46,6 +48,9 @@ constexpr std::chrono::seconds kRestartStreamAfter(1);
 
 // Devices that a heartbeat describes.
 constexpr size_t kDetailsAtOnce = 2;
+
+// So many heartbeats to an array have to be missing before its portals are probed for idle volumes.
+constexpr int kMissing = 3;
 
 using Clock = std::chrono::steady_clock;
 
@@ -87,6 +92,11 @@ class Sender final : public HeartbeatSender {
     observe_->Wake();
   }
 
+  void OnStorageHeartbeat(const fencing::ArrayId& array) override {
+    absl::MutexLock lock(&mutex_);
+    landed_[array] = Clock::now();
+  }
+
  private:
   // The connection to one replica, over all streams to it.
   struct Link {
@@ -111,7 +121,8 @@ class Sender final : public HeartbeatSender {
     const OpenFences open = FencesToEnforce();
     const bool kubelet_ok = !view_.kubelet_ok || view_.kubelet_ok();
     const absl::StatusOr<std::vector<Device>> devices = view_.devices();
-    if (devices.ok()) WatchPaths(*devices);
+    const std::set<std::string> silent = SilentArrays();
+    if (devices.ok()) WatchPaths(*devices, silent);
     const bool sees_mounts = devices.ok() && view_.closed;
     const fencing::VolumeSet closed = sees_mounts ? view_.closed(*devices) : fencing::VolumeSet();
     {
@@ -129,7 +140,7 @@ class Sender final : public HeartbeatSender {
       closed_ = closed;
       for (const Device& device : *devices) {
         present_.insert(device.volume);
-        if (IsFailing(device)) failing_.insert(device.volume);
+        if (IsFailing(device, silent)) failing_.insert(device.volume);
         if (device.health == DeviceHealth::kFailed) failed_.insert(device.volume);
       }
     }
@@ -145,10 +156,27 @@ class Sender final : public HeartbeatSender {
     DescribeDevices(*devices);  // last: only people wait for it
   }
 
-  void WatchPaths(const std::vector<Device>& devices) {
+  // Heartbeats have landed there, and do so no more.
+  std::set<std::string> SilentArrays() {
+    const auto latest = Clock::now() - absl::ToChronoNanoseconds(kMissing * options_.every);
+    std::set<std::string> silent;
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [array, landed] : landed_)
+      if (landed < latest) silent.insert(array.value());
+    return silent;
+  }
+
+  // Its I/O waits. Or it would: an idle device seems to be well for as long as nobody asks it for anything.
+  static bool MayWait(const Device& device, const std::set<std::string>& silent) {
+    if (device.health == DeviceHealth::kReconnecting) return true;
+    return device.health == DeviceHealth::kHealthy && !device.portal.empty() && !silent.empty() &&
+           silent.contains(ArrayNameIn(device.volume.value()));
+  }
+
+  void WatchPaths(const std::vector<Device>& devices, const std::set<std::string>& silent) {
     std::set<std::string> portals;
     for (const Device& device : devices) {
-      if (device.health != DeviceHealth::kReconnecting) continue;
+      if (!MayWait(device, silent)) continue;
       portals.insert(device.portal);
       portals.insert(device.other_portals.begin(), device.other_portals.end());
     }
@@ -168,8 +196,8 @@ class Sender final : public HeartbeatSender {
 
   // A device that waits for a reachable array is not failing: the array is slow or restarting, and moving the
   // pod to another node would not help. Without a portal there is no path to probe.
-  bool IsFailing(const Device& device) const {
-    if (device.health != DeviceHealth::kReconnecting) return device.health == DeviceHealth::kFailed;
+  bool IsFailing(const Device& device, const std::set<std::string>& silent) const {
+    if (!MayWait(device, silent)) return device.health == DeviceHealth::kFailed;
     const auto lost = [this](const std::string& portal) { return paths_.IsLost(portal); };
     return device.portal.empty() || (lost(device.portal) && std::ranges::all_of(device.other_portals, lost));
   }
@@ -298,7 +326,8 @@ class Sender final : public HeartbeatSender {
 
   absl::Mutex mutex_;
   fencing::VolumeSet failing_ ABSL_GUARDED_BY(mutex_);
-  fencing::VolumeSet failed_ ABSL_GUARDED_BY(mutex_);  // of these, for good
+  std::map<fencing::ArrayId, Clock::time_point> landed_ ABSL_GUARDED_BY(mutex_);  // the last heartbeats
+  fencing::VolumeSet failed_ ABSL_GUARDED_BY(mutex_);                             // of these, for good
   fencing::VolumeSet present_ ABSL_GUARDED_BY(mutex_);
   fencing::VolumeSet closed_ ABSL_GUARDED_BY(mutex_);
   bool observed_ ABSL_GUARDED_BY(mutex_) = false;  // the devices have been listed once

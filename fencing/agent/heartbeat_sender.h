@@ -31,6 +31,9 @@ class HeartbeatSender {
   // Enforces a fence against this node that is in force at an array, as if an answer to a heartbeat had
   // reported it.
   virtual void OnFence(const fencing::ArrayId& array, const fencing::ArrayFence& fence) = 0;
+  // A heartbeat of this node has landed on the array. When they stop, its portals are probed: of an idle
+  // volume nobody would notice for long that its path is lost.
+  virtual void OnStorageHeartbeat(const fencing::ArrayId& array) = 0;
 };
 
 // How a node observes itself. Each call ends within a second or so.

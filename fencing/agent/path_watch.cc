@@ -3,8 +3,8 @@
 #include "base/host_port.h"
 
 // A periodic thread starts the probes; the prober's own thread delivers their answers. `mutex_` guards the
-// counters that both use. Probes are only made while a device reconnects (see HeartbeatSender), so in normal
-// operation there is no thread and no traffic.
+// counters that both use. Probes are only made while a device reconnects, or heartbeats to its array are
+// missing (see HeartbeatSender), so in normal operation there is no thread and no traffic.
 namespace lunkeeper {
 namespace {
 

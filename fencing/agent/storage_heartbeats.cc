@@ -45,11 +45,12 @@ constexpr uint32_t kIsid = 1;
 class HeartbeatLink {
  public:
   HeartbeatLink(const StorageHeartbeatOptions& options, fencing::ArrayId array, HeartbeatLunAccess access,
-                Fenced fenced)
+                Fenced fenced, Landed landed)
       : options_(options),
         array_(std::move(array)),
         access_(std::move(access)),
         fenced_(std::move(fenced)),
+        landed_(std::move(landed)),
         heartbeats_(options_.every, [this] { SendHeartbeat(); }) {}
 
   Clock::time_point landed_at() const { return landed_at_; }
@@ -62,6 +63,7 @@ class HeartbeatLink {
     ReportResult(status);
     if (status.ok()) {
       landed_at_ = Clock::now();
+      landed_(array_);
       pause_ = kShortestPause;
     } else {
       try_at_ = Clock::now() + absl::ToChronoNanoseconds(pause_);
@@ -168,6 +170,7 @@ class HeartbeatLink {
   const fencing::ArrayId array_;
   const HeartbeatLunAccess access_;
   const Fenced fenced_;
+  const Landed landed_;
   const std::string boot_ = BootId();
   std::atomic<Clock::time_point> landed_at_ = Clock::now();
   std::atomic<uint64_t> forged_notices_ = 0;
@@ -189,10 +192,10 @@ class HeartbeatLink {
 class HeartbeatLinks final : public StorageHeartbeatSender {
  public:
   HeartbeatLinks(const StorageHeartbeatOptions& options, const HeartbeatLunAccess& access,
-                 const Fenced& fenced)
+                 const Fenced& fenced, const Landed& landed)
       : options_(options) {
     for (const fencing::ArrayId& array : options_.arrays)
-      links_.push_back(std::make_unique<HeartbeatLink>(options_, array, access, fenced));
+      links_.push_back(std::make_unique<HeartbeatLink>(options_, array, access, fenced, landed));
   }
 
   std::map<fencing::ArrayId, absl::Duration> Ages() const override {
@@ -232,8 +235,8 @@ HeartbeatLunAccess AskForHeartbeatLun(Replicas& replicas, const NodeId& node) {
 
 std::unique_ptr<StorageHeartbeatSender> StartStorageHeartbeats(const StorageHeartbeatOptions& options,
                                                                const HeartbeatLunAccess& access,
-                                                               const Fenced& fenced) {
-  return std::make_unique<HeartbeatLinks>(options, access, fenced);
+                                                               const Fenced& fenced, const Landed& landed) {
+  return std::make_unique<HeartbeatLinks>(options, access, fenced, landed);
 }
 
 }  // namespace lunkeeper

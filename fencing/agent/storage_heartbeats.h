@@ -48,8 +48,10 @@ class StorageHeartbeatSender {
 // Receives the fence in force against the node whenever the array's notice changes. Called from the arrays'
 // threads.
 using Fenced = std::function<void(const fencing::ArrayId& array, const fencing::ArrayFence& fence)>;
+// A heartbeat has landed on the array. Called from the arrays' threads.
+using Landed = std::function<void(const fencing::ArrayId& array)>;
 std::unique_ptr<StorageHeartbeatSender> StartStorageHeartbeats(const StorageHeartbeatOptions& options,
                                                                const HeartbeatLunAccess& access,
-                                                               const Fenced& fenced);
+                                                               const Fenced& fenced, const Landed& landed);
 
 }  // namespace lunkeeper

@@ -41,7 +41,8 @@ struct StorageHeartbeatsFixture : ArrayFixture {
         [this](const fencing::ArrayId&, const fencing::ArrayFence& fence) {
           absl::MutexLock lock(&mutex);
           told.push_back(fence);
-        });
+        },
+        [this](const fencing::ArrayId& to) { landed += to == fencing::ArrayId("a1"); });
   }
   absl::StatusOr<Connection> Ask() {
     ++asked;
@@ -68,6 +69,7 @@ struct StorageHeartbeatsFixture : ArrayFixture {
   std::atomic<int> stale_answers = 0;
   std::atomic<bool> signs = true;  // false: as before an older array
   std::atomic<int> asked = 0;
+  std::atomic<int> landed = 0;
   std::string dead_portal;
   absl::Mutex array_mutex;  // held by who opens the array anew
   absl::Mutex mutex;
@@ -86,6 +88,7 @@ TEST_CASE_METHOD(StorageHeartbeatsFixture,
   CHECK(array->fences().ListHeartbeats()->front().node == node);
   CHECK(Eventually([&] { return Age() < absl::Milliseconds(200); }, kLong));
   CHECK(asked == 1);
+  CHECK(landed >= 2);
 }
 
 TEST_CASE_METHOD(StorageHeartbeatsFixture,
