@@ -4,14 +4,11 @@
 #include "plugin/claim_fit.h"
 
 #include <algorithm>
-#include <cmath>
-#include <utility>
+#include <optional>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "fencing/kube/quantity.h"
 
 namespace lunkeeper {
 namespace {
@@ -47,7 +44,7 @@ absl::Status CheckSize(const Json& claim, const Json& volume) {
   const std::string wants = TextAt(claim, {"spec", "resources", "requests", "storage"});
   const std::string has = TextAt(volume, {"spec", "capacity", "storage"});
   // What cannot be read is left to the API server, which refuses it with a better text.
-  const std::optional<double> least = ParseQuantity(wants), size = ParseQuantity(has);
+  const std::optional<double> least = kube::ParseQuantity(wants), size = kube::ParseQuantity(has);
   if (!least || !size || *least <= *size) return absl::OkStatus();
   return Misfit(claim, volume, absl::StrCat("it asks for ", wants, ", and the volume has ", has));
 }
@@ -57,19 +54,6 @@ absl::Status CheckSize(const Json& claim, const Json& volume) {
 std::string VolumeModeOf(const Json& claim) {
   const std::string mode = TextAt(claim, {"spec", "volumeMode"});
   return mode.empty() ? kFilesystemMode : mode;
-}
-
-std::optional<double> ParseQuantity(const std::string& text) {
-  constexpr std::pair<absl::string_view, double> kUnits[] = {
-      {"Ki", 0x1p10}, {"Mi", 0x1p20}, {"Gi", 0x1p30}, {"Ti", 0x1p40}, {"Pi", 0x1p50},
-      {"Ei", 0x1p60}, {"m", 1e-3},    {"k", 1e3},     {"M", 1e6},     {"G", 1e9},
-      {"T", 1e12},    {"P", 1e15},    {"E", 1e18}};
-  absl::string_view number = text;
-  double unit = 1, value = 0;
-  for (const auto& [name, factor] : kUnits)
-    if (unit == 1 && absl::ConsumeSuffix(&number, name)) unit = factor;
-  if (!absl::SimpleAtod(number, &value) || !std::isfinite(value)) return std::nullopt;
-  return value * unit;
 }
 
 absl::Status CheckFits(const Json& claim, const Json& persistent_volume) {

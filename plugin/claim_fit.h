@@ -3,7 +3,6 @@
 // not fit, Kubernetes says nothing: it has a new, empty volume made for the claim, or leaves the pod waiting.
 // Pure functions, thread-safe.
 
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -16,8 +15,6 @@ inline constexpr char kReadWriteOncePod[] = "ReadWriteOncePod";
 
 // A claim that does not say has a file system.
 std::string VolumeModeOf(const kube::Json& claim);
-// Bytes, or whatever it counts; nullopt: it is no quantity of Kubernetes.
-std::optional<double> ParseQuantity(const std::string& text);
 // FAILED_PRECONDITION, and why: it does not fit.
 absl::Status CheckFits(const kube::Json& claim, const kube::Json& persistent_volume);
 

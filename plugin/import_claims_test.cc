@@ -1,6 +1,5 @@
 // `lunkeeper import`: which claim gets a volume back, and which would never be bound to it.
 
-#include "plugin/claim_fit.h"
 #include "plugin/testing/new_cluster.h"
 
 namespace lunkeeper {
@@ -189,16 +188,6 @@ TEST_CASE("a volume is given the modes of its claim where it can have them") {
   const Json made = cluster.Items({"--claim", volume + "=db/data-0"})[0]["spec"];
   CHECK(made["accessModes"] == wanted["accessModes"]);
   CHECK(made["volumeMode"] == wanted.value("volumeMode", "Filesystem"));
-}
-
-TEST_CASE("a quantity is read as Kubernetes reads it") {
-  CHECK(ParseQuantity("10Gi") == 10.0 * (1 << 30));
-  CHECK(ParseQuantity("1.5Ki") == 1536);
-  CHECK(ParseQuantity("2k") == 2000);
-  CHECK(ParseQuantity("3E") == 3e18);
-  CHECK(ParseQuantity("1e3") == 1000);
-  CHECK(ParseQuantity("1500m") == 1.5);
-  for (const char* none : {"", "Gi", "x", "1KiB"}) CHECK_FALSE(ParseQuantity(none).has_value());
 }
 
 TEST_CASE(

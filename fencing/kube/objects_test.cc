@@ -1,4 +1,4 @@
-// Leases, token reviews and events, as they go over the wire.
+// Leases, token reviews, events and quantities, as they go over the wire.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <thread>
@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "fencing/kube/lease.h"
 #include "fencing/kube/object_event.h"
+#include "fencing/kube/quantity.h"
 #include "fencing/kube/testing/api_fixture.h"
 #include "fencing/kube/token_review.h"
 
@@ -176,6 +177,16 @@ TEST_CASE("events say what happened to an object, and are never longer than allo
   REQUIRE(RecordEvent(*client, event, absl::Now(), Soon()).ok());
   CHECK(path == "/apis/events.k8s.io/v1/namespaces/db/events");
   CHECK(TextAt(made, {"note"}).size() == 1024);
+}
+
+TEST_CASE("a quantity is read as Kubernetes reads it") {
+  CHECK(ParseQuantity("10Gi") == 10.0 * (1 << 30));
+  CHECK(ParseQuantity("1.5Ki") == 1536);
+  CHECK(ParseQuantity("2k") == 2000);
+  CHECK(ParseQuantity("3E") == 3e18);
+  CHECK(ParseQuantity("1e3") == 1000);
+  CHECK(ParseQuantity("1500m") == 1.5);
+  for (const char* none : {"", "Gi", "x", "1KiB"}) CHECK_FALSE(ParseQuantity(none).has_value());
 }
 
 }  // namespace lunkeeper::kube
