@@ -106,8 +106,15 @@ CORE = [
         "sharers-move",
         "a pod is moved from beside one that stays and writes the same volume",
         "eligibility.cc",
-        "  LeaveSharers(plan, std::move(staying));\n",
-        "  if (false) LeaveSharers(plan, std::move(staying));\n",
+        "if (SharesVolume(*pod, staying)) {",
+        "if (false && SharesVolume(*pod, staying)) {",
+    ),
+    core(
+        "companions-part",
+        "a pod is moved from beside one that stays, and waits for a node for good",
+        "eligibility.cc",
+        "why = companions->WhyAlone(*pod, plan.move);",
+        'why = "";',
     ),
     core(
         "all-plugins-blamed",

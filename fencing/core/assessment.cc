@@ -69,7 +69,7 @@ Plan PlanOf(const State& state, const Assessment& seen, bool path_lost) {
   if (person && !IsMachineId(record.node)) return PlanMove(state.cluster, state.settings, record.node);
   // A path that is lost to one array moves the pods of that array alone; the others have nothing to fear.
   const bool part = seen.leaving && path_lost;
-  return state.PlanFor(record.node, part ? seen.signals.lost : std::set<ArrayId>());
+  return state.PlanFor(record.node, part ? seen.signals.lost : std::set<ArrayId>(), record.volumes);
 }
 
 }  // namespace

@@ -78,6 +78,16 @@ const std::vector<const Pod*>& Cluster::PodsOn(const NodeName& name) const {
   return pods ? *pods : kNone;
 }
 
+// They are neighbours, as an id begins with its namespace.
+std::vector<const Pod*> Cluster::PodsInNamespaceOf(const PodId& pod) const {
+  std::vector<const Pod*> pods;
+  const std::string prefix = NamespaceOf(pod) + "/";
+  for (auto at = pods_.lower_bound(PodId(prefix)); at != pods_.end() && at->id.value().starts_with(prefix);
+       ++at)
+    pods.push_back(&*at);
+  return pods;
+}
+
 std::vector<const Pod*> Cluster::PodsOf(const VolumeId& volume) const {
   std::vector<const Pod*> pods;
   // The hash alone is kept, which saves the memory of a hundred thousand ids; so each hit is checked.

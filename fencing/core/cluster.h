@@ -31,6 +31,8 @@ class Cluster {
   const NodeFence* FindFence(const NodeId& node) const;
   // In order of their ids; good until the next pod is put or removed.
   const std::vector<const Pod*>& PodsOn(const NodeName& name) const;
+  // Those in the namespace of `pod`, with itself; in order of their ids, as long as they are.
+  std::vector<const Pod*> PodsInNamespaceOf(const PodId& pod) const;
   // Pods anywhere which use `volume`.
   std::vector<const Pod*> PodsOf(const VolumeId& volume) const;
   const ChargedNodes& ChargedTo(const VolumeId& volume) const;

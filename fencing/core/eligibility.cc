@@ -8,35 +8,13 @@
 namespace lunkeeper::fencing {
 namespace {
 
-// A pod like it is there already, which it must not be beside.
-bool HasItsLike(const Pod& pod, const std::vector<const Pod*>& there) {
-  const auto& apart = pod.scheduling->anti_affinity;
-  if (apart.empty()) return false;
-  return std::any_of(there.begin(), there.end(), [&](const Pod* other) {
-    const auto& theirs = other->scheduling->anti_affinity;
-    return other->id != pod.id && !other->deleting &&
-           std::find_first_of(apart.begin(), apart.end(), theirs.begin(), theirs.end()) != apart.end();
+// What is begun is finished, also when the pod for whose sake it was begun is gone.
+bool IsAffected(const Pod& pod, const std::set<ArrayId>& arrays, const VolumesByArray& begun) {
+  return std::any_of(pod.volumes.begin(), pod.volumes.end(), [&](const auto& entry) {
+    const auto some = begun.find(entry.first);
+    return arrays.empty() || arrays.contains(entry.first) ||
+           (some != begun.end() && HaveCommonVolume(entry.second, some->second));
   });
-}
-
-// Where no driver of ours is registered a pod would wait for its volumes for ever.
-bool CouldRunOn(const Pod& pod, const Node& node, const Cluster& cluster) {
-  return node.ready && node.taint.empty() && node.plugin_taint == PluginTaint::kNone &&
-         !node.out_of_service && !node.node_id.empty() && Fits(*pod.scheduling, *node.labels) &&
-         std::all_of(pod.places.begin(), pod.places.end(),
-                     [&](const auto& place) { return Fits(*place, *node.labels); }) &&
-         !HasItsLike(pod, cluster.PodsOn(node.name));
-}
-
-bool ReachesAll(const Pod& pod, const Node& node, const ReachTest& reaches) {
-  return !node.node_id.empty() && std::all_of(pod.volumes.begin(), pod.volumes.end(), [&](const auto& entry) {
-    return reaches(node.node_id, entry.first);
-  });
-}
-
-bool UsesArrays(const Pod& pod, const std::set<ArrayId>& arrays) {
-  return std::any_of(pod.volumes.begin(), pod.volumes.end(),
-                     [&](const auto& entry) { return arrays.empty() || arrays.contains(entry.first); });
 }
 
 void AddVolumes(const Pod& pod, VolumeSet& volumes) {
@@ -48,33 +26,85 @@ bool SharesVolume(const Pod& pod, const VolumeSet& volumes) {
                      [&](const auto& entry) { return HaveCommonVolume(entry.second, volumes); });
 }
 
-// Pods that share a volume with one that stays have to stay too, and so on, until nothing changes.
-void LeaveSharers(Plan& plan, VolumeSet staying) {
-  for (bool changed = true; changed;) {
-    const auto stays = std::stable_partition(plan.move.begin(), plan.move.end(),
-                                             [&](const Pod* pod) { return !SharesVolume(*pod, staying); });
-    changed = stays != plan.move.end();
-    for (auto pod = stays; pod != plan.move.end(); ++pod) {
-      AddVolumes(**pod, staying);
-      plan.left.emplace_back((*pod)->id, "it shares a volume with a pod that is left alone");
-    }
-    plan.move.erase(stays, plan.move.end());
-  }
-}
-
-}  // namespace
-
+// `pods` with those of `all` that share a volume with one of them, and so on: what is fenced from one is
+// fenced from all of them.
 std::vector<const Pod*> WithSharers(std::vector<const Pod*> pods, const std::vector<const Pod*>& all) {
   VolumeSet taken;
   for (const Pod* pod : pods) AddVolumes(*pod, taken);
   for (bool changed = !pods.empty(); changed;) {
     changed = false;
     for (const Pod* pod : all) {
-      if (!SharesVolume(*pod, taken) || std::find(pods.begin(), pods.end(), pod) != pods.end()) continue;
+      if (!SharesVolume(*pod, taken) || IsAmong(pods, pod)) continue;
       AddVolumes(*pod, taken);
       pods.push_back(pod);
       changed = true;
     }
+  }
+  return pods;
+}
+
+// Of this pod alone; it is to run elsewhere than on `node`.
+std::string WhyLeft(const Pod& pod, const NodeName& node, const Cluster& cluster, const Settings& settings,
+                    const ReachTest& reaches) {
+  if (pod.foreign_volumes) return "it has volumes of another driver too";
+  if (pod.policy == FailoverPolicy::kNever) return "opted out by lunkeeper.io/failover";
+  if (settings.opt_in && pod.policy != FailoverPolicy::kAlways)
+    return "not opted in by lunkeeper.io/failover";
+  for (const auto& [array, used] : pod.volumes)
+    for (const auto& volume : used)
+      if (cluster.IsHeldBack(volume)) return "nodes died soon after they mounted " + volume.value();
+  if (pod.owner_kind.empty()) return "it has no owner that would re-create it";
+  if (!settings.owner_kinds.contains(pod.owner_kind)) return "its owner is a " + pod.owner_kind;
+  return WhyNowhere(pod, node, cluster, reaches);
+}
+
+// What each of the pods itself says. Returns the volumes that stay.
+VolumeSet Sort(const std::vector<const Pod*>& pods, const std::function<std::string(const Pod&)>& why_left,
+               Plan& plan) {
+  VolumeSet staying;
+  for (const auto* pod : pods) {
+    auto why = why_left(*pod);
+    if (why.empty()) {
+      plan.move.push_back(pod);
+    } else {
+      AddVolumes(*pod, staying);
+      plan.left.emplace_back(pod->id, std::move(why));
+    }
+  }
+  return staying;
+}
+
+// Pods that are tied to one that stays have to stay too, and so on, until nothing changes.
+void LeaveTied(Plan& plan, VolumeSet staying, Companions* companions) {
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const auto* pod : std::vector(plan.move)) {
+      std::string why;
+      if (SharesVolume(*pod, staying)) {
+        why = "it shares a volume with a pod that is left alone";
+      } else if (companions) {
+        why = companions->WhyAlone(*pod, plan.move);
+      }
+      if (why.empty()) continue;
+      AddVolumes(*pod, staying);
+      plan.left.emplace_back(pod->id, std::move(why));
+      std::erase(plan.move, pod);
+      changed = true;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<const Pod*> WithTied(std::vector<const Pod*> pods, const std::vector<const Pod*>& all,
+                                 Companions& companions) {
+  pods = WithSharers(std::move(pods), all);
+  for (size_t i = 0; i < pods.size(); ++i) {
+    auto more = companions.NeededBy(*pods[i], pods);
+    std::erase_if(more, [&](const Pod* pod) { return !IsAmong(all, pod); });
+    if (more.empty()) continue;
+    more.insert(more.begin(), pods.begin(), pods.end());
+    pods = WithSharers(std::move(more), all);
   }
   return pods;
 }
@@ -87,48 +117,26 @@ bool Covers(const VolumeSet& b, const VolumeSet& a) {
   return std::includes(b.begin(), b.end(), a.begin(), a.end());
 }
 
-std::string WhyLeft(const Pod& pod, const NodeName& node, const Cluster& cluster, const Settings& settings,
-                    const ReachTest& reaches) {
-  if (pod.foreign_volumes) return "it has volumes of another driver too";
-  if (pod.policy == FailoverPolicy::kNever) return "opted out by lunkeeper.io/failover";
-  if (settings.opt_in && pod.policy != FailoverPolicy::kAlways)
-    return "not opted in by lunkeeper.io/failover";
-  for (const auto& [array, used] : pod.volumes)
-    for (const auto& volume : used)
-      if (cluster.IsHeldBack(volume)) return "nodes died soon after they mounted " + volume.value();
-  if (pod.owner_kind.empty()) return "it has no owner that would re-create it";
-  if (!settings.owner_kinds.contains(pod.owner_kind)) return "its owner is a " + pod.owner_kind;
-  const auto& nodes = cluster.nodes();
-  // Not a scheduler: only what no scheduler could overrule. A pod that is moved and does not fit stays
-  // Pending.
-  bool fits = false;
-  for (const auto& [name, other] : nodes) {
-    if (name == node || !CouldRunOn(pod, other, cluster)) continue;
-    fits = true;
-    if (!reaches || ReachesAll(pod, other, reaches)) return "";
-  }
-  return fits ? "no other node that could take it reaches its array" : "no other node could take it";
-}
-
 Plan PlanMove(const Cluster& cluster, const Settings& settings, const NodeId& node,
-              const std::set<ArrayId>& arrays, const ReachTest& reaches) {
-  Plan plan;
-  VolumeSet staying;
+              const std::set<ArrayId>& arrays, const ReachTest& reaches, const VolumesByArray& begun) {
+  const auto& there = cluster.PodsOn(NameOf(node));
   std::vector<const Pod*> affected;
-  for (const auto* pod : cluster.PodsOn(NameOf(node)))
-    if (!pod->volumes.empty() && UsesArrays(*pod, arrays)) affected.push_back(pod);
-  for (const auto* pod : WithSharers(std::move(affected), cluster.PodsOn(NameOf(node)))) {
-    auto why = WhyLeft(*pod, pod->node, cluster, settings, reaches);
-    if (why.empty()) {
-      plan.move.push_back(pod);
-    } else {
-      AddVolumes(*pod, staying);
-      plan.left.emplace_back(pod->id, std::move(why));
-    }
-  }
-  LeaveSharers(plan, std::move(staying));
+  for (const auto* pod : there)
+    if (IsAffected(*pod, arrays, begun)) affected.push_back(pod);
+  Companions companions(cluster, reaches);
+  const auto pods = WithTied(std::move(affected), there, companions);
+  Plan plan;
+  const auto why_left = [&](const Pod& pod) { return WhyLeft(pod, pod.node, cluster, settings, reaches); };
+  LeaveTied(plan, Sort(pods, why_left, plan), &companions);
   for (const auto* pod : plan.move)
     for (const auto& [array, used] : pod->volumes) plan.volumes[array].insert(used.begin(), used.end());
+  return plan;
+}
+
+Plan PlanRestart(const Cluster& cluster, const Settings& settings, const NodeId& node) {
+  const auto why_left = [&](const Pod& pod) { return WhyLeft(pod, NodeName(), cluster, settings, {}); };
+  Plan plan;
+  LeaveTied(plan, Sort(cluster.PodsOn(NameOf(node)), why_left, plan), nullptr);
   return plan;
 }
 

@@ -143,7 +143,7 @@ void KickPods(State& state, const NodeId& node, const NodeEvidence& known) {
   if (due.empty()) return;
   // The same rules as for a move: who opted out of that does not want this either, nor that a pod beside it,
   // which shares its volume, starts elsewhere and waits for it there.
-  const auto movable = PlanMove(state.cluster, state.settings, node).move;
+  const auto movable = PlanRestart(state.cluster, state.settings, node).move;
   for (const auto& each : due) {
     if (std::find(movable.begin(), movable.end(), each.pod) == movable.end()) continue;
     if (static_cast<int>(state.kicked.size()) >= state.settings.kicks) return;

@@ -20,10 +20,10 @@ bool HasHash(const std::vector<LabelHash>& words, LabelHash word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-bool MeetsRequirement(const NodeLabels& node, const Requirement& asked) {
-  const auto label = std::find_if(node.labels.begin(), node.labels.end(),
-                                  [&](const Label& each) { return each.key == asked.key; });
-  const bool exists = label != node.labels.end();
+bool MeetsRequirement(const Labels& labels, const Requirement& asked) {
+  const auto label =
+      std::find_if(labels.begin(), labels.end(), [&](const Label& each) { return each.key == asked.key; });
+  const bool exists = label != labels.end();
   const bool compares =
       exists && IsNumber(label->value) && asked.values.size() == 1 && IsNumber(asked.values[0]);
   switch (asked.op) {
@@ -47,8 +47,7 @@ bool MeetsRequirement(const NodeLabels& node, const Requirement& asked) {
 
 // A term that asks for nothing is met by no node.
 bool MeetsAll(const NodeLabels& node, const Requirements& all) {
-  return !all.empty() &&
-         std::all_of(all.begin(), all.end(), [&](const auto& each) { return MeetsRequirement(node, each); });
+  return !all.empty() && SelectsPod(all, node.labels);
 }
 
 template <class T>
@@ -84,12 +83,26 @@ Operator OperatorOf(const std::string& name) {
   return found == kOperators.end() ? Operator::kUnknown : found->second;
 }
 
-bool Fits(const Scheduling& pod, const NodeLabels& node) {
+bool SelectsNode(const Scheduling& pod, const NodeLabels& node) {
   const auto meets_all = [&](const Requirements& term) { return MeetsAll(node, term); };
   return (pod.selector.empty() || meets_all(pod.selector)) &&
-         (pod.terms.empty() || std::any_of(pod.terms.begin(), pod.terms.end(), meets_all)) &&
-         std::all_of(node.taints.begin(), node.taints.end(),
-                     [&](const auto& taint) { return ToleratesTaint(pod, taint); });
+         (pod.terms.empty() || std::any_of(pod.terms.begin(), pod.terms.end(), meets_all));
+}
+
+bool Fits(const Scheduling& pod, const NodeLabels& node) {
+  return SelectsNode(pod, node) && std::all_of(node.taints.begin(), node.taints.end(),
+                                               [&](const auto& taint) { return ToleratesTaint(pod, taint); });
+}
+
+bool SelectsPod(const Requirements& selector, const Labels& pod) {
+  return std::all_of(selector.begin(), selector.end(),
+                     [&](const auto& each) { return MeetsRequirement(pod, each); });
+}
+
+bool HasRoom(const NodeLabels& node, const Resources& asked) {
+  const auto& has = node.allocatable;
+  return (has.milli_cpus == 0 || asked.milli_cpus <= has.milli_cpus) &&
+         (has.mebibytes == 0 || asked.mebibytes <= has.mebibytes);
 }
 
 }  // namespace lunkeeper::fencing

@@ -1,7 +1,7 @@
 #pragma once
-// Where a pod may run, as the scheduler sees it: what it asks of a node's labels, and which taints it bears.
-// Pure functions of plain values; what is not understood is read as not met, so that a pod which perhaps
-// could run nowhere else is left alone.
+// Where a pod may run, as the scheduler sees it: what it asks of a node, which taints it bears, and which
+// pods must be there or must not. Pure functions of plain values; what is not understood of a node is read as
+// not met, so that a pod which perhaps could run nowhere else is left alone.
 
 #include <cstdint>
 #include <optional>
@@ -22,6 +22,7 @@ struct Label {
   LabelHash key = 0, value = 0;
   friend bool operator==(const Label&, const Label&) = default;
 };
+using Labels = std::vector<Label>;
 
 enum class Operator { kIn, kNotIn, kExists, kDoesNotExist, kGreater, kLess, kUnknown };
 // By its name in Kubernetes: In, NotIn, Exists, DoesNotExist, Gt, Lt.
@@ -47,11 +48,26 @@ struct Toleration {  // none: any
   friend bool operator==(const Toleration&, const Toleration&) = default;
 };
 
+// What a node has for pods, or what a pod asks for. Zero of a node: not known.
+struct Resources {
+  int32_t milli_cpus = 0, mebibytes = 0;
+  friend bool operator==(const Resources&, const Resources&) = default;
+};
+
 // A node as a place for pods.
 struct NodeLabels {
-  std::vector<Label> labels;
+  Labels labels;
   std::vector<Taint> taints;
+  Resources allocatable = {};
   friend bool operator==(const NodeLabels&, const NodeLabels&) = default;
+};
+
+// A constraint of topology spread by host, over pods of its namespace. Every node counts that the pod's node
+// selector allows, also one that takes no pods any more.
+struct Spread {
+  Requirements like;  // the pod is like these itself
+  int max_skew = 1;   // no node may have so many more of them than the one with the fewest has
+  friend bool operator==(const Spread&, const Spread&) = default;
 };
 
 // What a pod asks of its place.
@@ -60,9 +76,17 @@ struct Scheduling {
   std::vector<Requirements> terms;  // one of them at least; empty: nothing more is asked
   std::vector<Toleration> tolerations;
   std::vector<LabelHash> anti_affinity;  // no two pods with a common one run on one node
+  std::optional<Requirements> beside;    // it runs only where such a pod of its namespace is
+  std::vector<Spread> spread;
   friend bool operator==(const Scheduling&, const Scheduling&) = default;
 };
 
+// Node selector and node affinity.
+bool SelectsNode(const Scheduling& pod, const NodeLabels& node);
+// The same, and taints.
 bool Fits(const Scheduling& pod, const NodeLabels& node);
+// A selector of pods; one that asks for nothing selects all.
+bool SelectsPod(const Requirements& selector, const Labels& pod);
+bool HasRoom(const NodeLabels& node, const Resources& asked);
 
 }  // namespace lunkeeper::fencing

@@ -32,12 +32,13 @@ Classification State::ClassifyAndNote(const NodeId& node, const Signals& signals
   return classification;
 }
 
-Plan State::PlanFor(const NodeId& node, const std::set<ArrayId>& only) const {
+Plan State::PlanFor(const NodeId& node, const std::set<ArrayId>& only, const VolumesByArray& begun) const {
   if (!IsCurrent(node) || IsMachineId(node)) return {};  // a machine's pods go with the node that it is now
   if (only.empty()) return PlanMove(cluster, settings, node);
-  return PlanMove(cluster, settings, node, only, [&](const NodeId& place, const ArrayId& array) {
+  const auto reaches = [&](const NodeId& place, const ArrayId& array) {
     return evidence.Reaches(place, array, now);
-  });
+  };
+  return PlanMove(cluster, settings, node, only, reaches, begun);
 }
 
 std::map<ArrayId, ArrayFence> State::FencesOfMachine(const NodeId& node) const {
@@ -57,7 +58,8 @@ Plan State::PlanForMachine(const NodeId& node) const {
   std::vector<const Pod*> cut;
   std::copy_if(plan.move.begin(), plan.move.end(), std::back_inserter(cut),
                [&](const Pod* pod) { return is_cut(*pod); });
-  plan.move = WithSharers(std::move(cut), plan.move);
+  Companions companions(cluster);
+  plan.move = WithTied(std::move(cut), plan.move, companions);
   plan.volumes.clear();
   for (const Pod* pod : plan.move)
     for (const auto& [array, used] : pod->volumes) plan.volumes[array].insert(used.begin(), used.end());

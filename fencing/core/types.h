@@ -43,6 +43,8 @@ struct Pod {
   VolumeSet raw;                 // of those: block devices, of which no node's kernel mounts the contents
   bool foreign_volumes = false;  // it has persistent volumes of another driver too
   bool plugin = false;           // the driver's own, of its node part
+  Shared<Labels> labels;
+  Resources asks;
   Shared<Scheduling> scheduling;
   std::vector<Shared<Scheduling>> places;  // of its volumes, where those are tied to nodes
   bool deleting = false;
@@ -118,5 +120,6 @@ struct ReplicaVotes {
 };
 
 inline NodeName NameOf(const NodeId& node) { return NodeName(MachineOf(node)); }
+inline std::string NamespaceOf(const PodId& pod) { return pod.value().substr(0, pod.value().find('/')); }
 
 }  // namespace lunkeeper::fencing

@@ -173,6 +173,8 @@ std::optional<PodFacts> ReadAnyPod(const Json& pod) {
   // A pod that is being deleted may be ready until its end; it will not run here for long.
   facts.running = HasCondition(pod, "Ready") && !facts.deleting;
   facts.crash_looping = IsCrashLooping(pod);
+  facts.labels = Shared<Labels>(ReadLabels(pod));
+  facts.asks = ReadRequests(pod);
   facts.scheduling = Shared<Scheduling>(ReadScheduling(pod));
   return facts;
 }

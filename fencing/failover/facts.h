@@ -47,6 +47,8 @@ struct PodFacts {
   bool foreign_volumes = false;     // has volumes that only this node can serve, besides claims
   bool plugin = false;              // the driver's own, of its node part
   bool deleting = false, deleted = false, running = false, crash_looping = false;
+  Shared<Labels> labels;
+  Resources asks;
   Shared<Scheduling> scheduling;
   friend bool operator==(const PodFacts&, const PodFacts&) = default;
 };

@@ -180,6 +180,8 @@ void ObjectCache::ReportPod(const std::string& key) {
   pod.foreign_volumes = facts.foreign_volumes;
   pod.plugin = facts.plugin;
   for (const std::string& claim : facts.claims) AddClaim(pod, claim);
+  pod.labels = facts.labels;
+  pod.asks = facts.asks;
   pod.scheduling = facts.scheduling;
   pod.deleting = facts.deleting;
   pod.deleted = facts.deleted;

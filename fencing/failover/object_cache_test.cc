@@ -92,6 +92,18 @@ TEST_CASE("a pod's volumes are found whichever of the objects comes first") {
   CHECK(pod_first.pods["db/p"].foreign_volumes);
 }
 
+TEST_CASE("of a pod is known what others look for, and what it asks for itself") {
+  Heard heard;
+  const Json requests = {{"requests", {{"cpu", "2"}, {"memory", "3Mi"}}}};
+  heard.AddPod(
+      {{"volumes", {kClaim}}, {"nodeSelector", {{"row", "1"}}}, {"containers", {{{"resources", requests}}}}},
+      {{"labels", {{"app", "db"}}}});
+  const Pod& pod = heard.pods["db/p"];
+  CHECK(*pod.labels == Labels{{HashLabel("app"), HashLabel("db")}});
+  CHECK(pod.asks == Resources{2000, 3});
+  CHECK(pod.scheduling->selector.size() == 1);
+}
+
 TEST_CASE("a pod goes where its volumes are tied to") {
   Heard heard;
   heard.AddPod({{"volumes", {kClaim}}});

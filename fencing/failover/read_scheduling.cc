@@ -1,20 +1,26 @@
 #include "fencing/failover/read_scheduling.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "fencing/failover/facts.h"
+#include "fencing/kube/quantity.h"
 
-// The fields are those of Kubernetes' "Assigning Pods to Nodes" and "Taints and Tolerations". Preferred
-// affinity is not read, nor pod affinity but for one case: failover only asks whether some node could take
-// the pod, and leaves the choice to the scheduler. Strings become label hashes, which are quick to compare
-// and small.
+// The fields are those of Kubernetes' "Assigning Pods to Nodes" and "Taints and Tolerations". What is
+// preferred is not read, nor pod affinity and spread but by host: failover only asks whether some node could
+// take the pod, and leaves the choice to the scheduler. Strings become label hashes, which are quick to
+// compare and small.
 namespace lunkeeper::fencing {
 namespace {
 
 using kube::FieldAt;
 using kube::FlagAt;
 using kube::Json;
+using kube::NumberAt;
 using kube::TextAt;
 
 constexpr char kHostLabel[] = "kubernetes.io/hostname";
@@ -67,16 +73,20 @@ std::optional<Toleration> ReadToleration(const Json& json) {
   return toleration;
 }
 
-bool Selects(const Json& selector, const Json& labels) {
-  Scheduling asked;
-  NodeLabels has;
+// A selector of pods.
+Requirements ReadSelector(const Json& selector) {
+  Requirements asked;
   for (const auto& each : FieldAt(selector, {"matchLabels"}).items())
-    asked.selector.push_back({HashLabel(each.key()), Operator::kIn, {HashIn(each.value())}});
+    asked.push_back({HashLabel(each.key()), Operator::kIn, {HashIn(each.value())}});
   for (const Json& each : FieldAt(selector, {"matchExpressions"}))
-    asked.selector.push_back(ReadRequirement(each, TextAt(each, {"key"})));
-  for (const auto& label : labels.items())
-    has.labels.push_back({HashLabel(label.key()), HashIn(label.value())});
-  return Fits(asked, has);
+    asked.push_back(ReadRequirement(each, TextAt(each, {"key"})));
+  return asked;
+}
+
+// A term of pod affinity: by host, and of pods of its own namespace.
+bool IsOfHosts(const Json& term) {
+  return TextAt(term, {"topologyKey"}) == kHostLabel && !FieldAt(term, {"labelSelector"}).is_null() &&
+         FieldAt(term, {"namespaces"}).empty() && !term.contains("namespaceSelector");
 }
 
 // Replicas of one set that keep apart have one selector, which each of them matches: its text stands for the
@@ -86,22 +96,82 @@ std::vector<LabelHash> ReadApart(const Json& pod) {
   for (const Json& term : FieldAt(
            pod, {"spec", "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"})) {
     const Json& selector = FieldAt(term, {"labelSelector"});
-    const bool elsewhere = !FieldAt(term, {"namespaces"}).empty() || term.contains("namespaceSelector");
-    if (TextAt(term, {"topologyKey"}) != kHostLabel || selector.is_null() || elsewhere ||
-        !Selects(selector, FieldAt(pod, {"metadata", "labels"})))
-      continue;
+    if (!IsOfHosts(term) || !SelectsPod(ReadSelector(selector), ReadLabels(pod))) continue;
     anti_affinity.push_back(HashLabel(TextAt(pod, {"metadata", "namespace"}) + "/" + kube::ToText(selector)));
   }
   return anti_affinity;
 }
 
+// One pod has to meet all of the terms. If one of them is not understood, none is read.
+std::optional<Requirements> ReadBeside(const Json& pod) {
+  std::optional<Requirements> beside;
+  for (const Json& term :
+       FieldAt(pod, {"spec", "affinity", "podAffinity", "requiredDuringSchedulingIgnoredDuringExecution"})) {
+    if (!IsOfHosts(term)) return std::nullopt;
+    if (!beside) beside.emplace();
+    for (auto& asked : ReadSelector(FieldAt(term, {"labelSelector"}))) beside->push_back(std::move(asked));
+  }
+  return beside;
+}
+
+// The constraints that count a node which takes no pods any more, as they do unless they say otherwise.
+std::vector<Spread> ReadSpread(const Json& pod) {
+  std::vector<Spread> spread;
+  for (const Json& each : FieldAt(pod, {"spec", "topologySpreadConstraints"})) {
+    const Json& selector = FieldAt(each, {"labelSelector"});
+    const bool asks = TextAt(each, {"whenUnsatisfiable"}) == "DoNotSchedule" &&
+                      TextAt(each, {"topologyKey"}) == kHostLabel && !selector.is_null();
+    if (!asks || TextAt(each, {"nodeTaintsPolicy"}) == "Honor" || !FieldAt(each, {"matchLabelKeys"}).empty())
+      continue;
+    Spread read{ReadSelector(selector), static_cast<int>(NumberAt(each, {"maxSkew"}))};
+    if (read.max_skew > 0 && SelectsPod(read.like, ReadLabels(pod))) spread.push_back(std::move(read));
+  }
+  return spread;
+}
+
+// In units of which there are `per_unit` in one of Kubernetes'. Zero: it does not say.
+double ReadAmount(const Json& list, const char* what, double per_unit) {
+  return kube::ParseQuantity(TextAt(list, {what})).value_or(0) * per_unit;
+}
+
+int32_t RoundTo32(double amount) {
+  return static_cast<int32_t>(std::clamp(amount, 0.0, double{std::numeric_limits<int32_t>::max()}));
+}
+
+constexpr double kMillis = 1000, kMebibytes = 1.0 / (1 << 20);
+
+// The containers run at once, the init containers before them. Sidecars come on top; they are left out here,
+// as the least is asked for that the pod needs in any case.
+double ReadAsked(const Json& pod, const char* what, double per_unit) {
+  double together = 0, most = ReadAmount(FieldAt(pod, {"spec", "resources", "requests"}), what, per_unit);
+  for (const Json& each : FieldAt(pod, {"spec", "containers"}))
+    together += ReadAmount(FieldAt(each, {"resources", "requests"}), what, per_unit);
+  for (const Json& each : FieldAt(pod, {"spec", "initContainers"}))
+    most = std::max(most, ReadAmount(FieldAt(each, {"resources", "requests"}), what, per_unit));
+  return std::max(most, together);
+}
+
 }  // namespace
+
+Labels ReadLabels(const Json& object) {
+  Labels labels;
+  for (const auto& label : FieldAt(object, {"metadata", "labels"}).items())
+    labels.push_back({HashLabel(label.key()), HashIn(label.value())});
+  return labels;
+}
+
+// What is asked for is rounded down, and what a node has up.
+Resources ReadRequests(const Json& pod) {
+  return {RoundTo32(ReadAsked(pod, "cpu", kMillis)), RoundTo32(ReadAsked(pod, "memory", kMebibytes))};
+}
 
 NodeLabels ReadNodeLabels(const Json& node) {
   NodeLabels labels;
+  labels.labels = ReadLabels(node);
   labels.labels.push_back({HashLabel(kNameLabel), HashLabel(TextAt(node, {"metadata", "name"}))});
-  for (const auto& label : FieldAt(node, {"metadata", "labels"}).items())
-    labels.labels.push_back({HashLabel(label.key()), HashIn(label.value())});
+  const Json& has = FieldAt(node, {"status", "allocatable"});
+  labels.allocatable = {RoundTo32(std::ceil(ReadAmount(has, "cpu", kMillis))),
+                        RoundTo32(std::ceil(ReadAmount(has, "memory", kMebibytes)))};
   for (const Json& taint : FieldAt(node, {"spec", "taints"})) {
     const std::string key = TextAt(taint, {"key"});
     const auto effect = EffectOf(taint);
@@ -125,6 +195,8 @@ Scheduling ReadScheduling(const Json& pod) {
   for (const Json& each : FieldAt(pod, {"spec", "tolerations"}))
     if (const auto toleration = ReadToleration(each)) scheduling.tolerations.push_back(*toleration);
   scheduling.anti_affinity = ReadApart(pod);
+  scheduling.beside = ReadBeside(pod);
+  scheduling.spread = ReadSpread(pod);
   return scheduling;
 }
 

@@ -155,4 +155,89 @@ TEST_CASE("replicas that must not share a host are known as such; other anti-aff
   CHECK(apart("prod", db, other).size() == 1);
 }
 
+TEST_CASE("what a pod must run beside: pods of its namespace, by host, one that meets all of the terms") {
+  const Json app = {{"matchLabels", {{"app", "db"}}}}, tier = Expression("tier", "In", {"data", "cache"});
+  const Json term = {{"labelSelector", app}, {"topologyKey", "kubernetes.io/hostname"}};
+  const auto beside = [](const Json& terms) {
+    const Json affinity = {{"podAffinity", {{"requiredDuringSchedulingIgnoredDuringExecution", terms}}}};
+    return ReadScheduling({{"spec", {{"affinity", affinity}}}}).beside;
+  };
+  const auto labelled = [](const Json& labels) { return ReadLabels({{"metadata", {{"labels", labels}}}}); };
+  CHECK_FALSE(beside(Json::array()).has_value());
+  CHECK(SelectsPod(beside(Json::array({term})).value(), labelled({{"app", "db"}, {"pod", "db-1"}})));
+  CHECK_FALSE(SelectsPod(beside(Json::array({term})).value(), labelled({{"app", "web"}})));
+  Json second = term;
+  second["labelSelector"] = tier;
+  const auto both = beside(Json::array({term, second})).value();
+  CHECK(SelectsPod(both, labelled({{"app", "db"}, {"tier", "cache"}})));
+  CHECK_FALSE(SelectsPod(both, labelled({{"app", "db"}})));
+  Json any = term;
+  any["labelSelector"] = Json::object();
+  CHECK(SelectsPod(beside(Json::array({any})).value(), Labels()));
+}
+
+TEST_CASE("affinity of which a part is not understood is not read at all") {
+  const Json term = {{"labelSelector", {{"matchLabels", {{"app", "db"}}}}},
+                     {"topologyKey", "kubernetes.io/hostname"}};
+  const auto beside = [&](const char* field, const Json& value) {
+    Json other = term;
+    other[field] = value;
+    const Json terms = Json::array({term, other});
+    const Json affinity = {{"podAffinity", {{"requiredDuringSchedulingIgnoredDuringExecution", terms}}}};
+    return ReadScheduling({{"spec", {{"affinity", affinity}}}}).beside;
+  };
+  CHECK(beside("topologyKey", "kubernetes.io/hostname").has_value());
+  CHECK_FALSE(beside("topologyKey", "topology.kubernetes.io/zone").has_value());
+  CHECK_FALSE(beside("namespaces", {"other"}).has_value());
+  CHECK_FALSE(beside("namespaceSelector", Json::object()).has_value());
+  CHECK_FALSE(beside("labelSelector", nullptr).has_value());
+}
+
+TEST_CASE("topology spread is read where it counts a tainted node, by host, and keeps pods out") {
+  const Json constraint = {{"maxSkew", 2},
+                           {"topologyKey", "kubernetes.io/hostname"},
+                           {"whenUnsatisfiable", "DoNotSchedule"},
+                           {"labelSelector", {{"matchLabels", {{"app", "db"}}}}}};
+  const auto read = [&](const char* field, const Json& value) {
+    Json other = constraint;
+    other[field] = value;
+    return ReadScheduling({{"metadata", {{"labels", {{"app", "db"}, {"pod", "db-1"}}}}},
+                           {"spec", {{"topologySpreadConstraints", Json::array({other})}}}})
+        .spread;
+  };
+  REQUIRE(read("nodeTaintsPolicy", "Ignore").size() == 1);
+  CHECK(read("nodeTaintsPolicy", "Ignore")[0].max_skew == 2);
+  CHECK(SelectsPod(read("minDomains", 3)[0].like, ReadLabels({{"metadata", {{"labels", {{"app", "db"}}}}}})));
+  CHECK(read("nodeTaintsPolicy", "Honor").empty());
+  CHECK(read("topologyKey", "topology.kubernetes.io/zone").empty());
+  CHECK(read("whenUnsatisfiable", "ScheduleAnyway").empty());
+  CHECK(read("matchLabelKeys", {"pod-template-hash"}).empty());
+  CHECK(read("labelSelector", {{"matchLabels", {{"app", "web"}}}}).empty());  // of others
+  CHECK(read("maxSkew", 0).empty());
+}
+
+TEST_CASE("what a pod asks for at least: its containers together, or one that goes before them") {
+  const auto container = [](const char* cpu, const char* memory) {
+    return Json{{"resources", {{"requests", {{"cpu", cpu}, {"memory", memory}}}}}};
+  };
+  Json pod = {
+      {"spec", {{"containers", {container("500m", "1Gi"), container("1", "512Mi"), Json::object()}}}}};
+  CHECK(ReadRequests(pod) == Resources{1500, 1536});
+  pod["spec"]["initContainers"] = {container("100m", "2Gi"), container("1", "1Gi")};
+  CHECK(ReadRequests(pod) == Resources{1500, 2048});
+  pod["spec"]["resources"]["requests"]["cpu"] = "3";
+  CHECK(ReadRequests(pod) == Resources{3000, 2048});
+  CHECK(ReadRequests({{"spec", {{"containers", {container("much", "1.9Mi")}}}}}) == Resources{0, 1});
+}
+
+TEST_CASE("a node has room for what is not more than it has at all; one that does not say, for everything") {
+  const auto node = [](const Json& has) { return ReadNodeLabels({{"status", {{"allocatable", has}}}}); };
+  const auto small = node({{"cpu", "3920m"}, {"memory", "1048577"}, {"nvidia.com/gpu", "1"}});
+  CHECK(HasRoom(small, {3920, 2}));  // of memory a little more than 1 MiB
+  CHECK_FALSE(HasRoom(small, {3921, 2}));
+  CHECK_FALSE(HasRoom(small, {3920, 3}));
+  CHECK(HasRoom(node(Json::object()), {1'000'000, 1'000'000}));
+  CHECK(HasRoom(node({{"cpu", "9999999999"}, {"memory", "9Ei"}}), ReadRequests(Json::object())));
+}
+
 }  // namespace lunkeeper::fencing

@@ -4,83 +4,17 @@
 #include <utility>
 
 #include "fencing/core/testing/script_settings.h"
+#include "fencing/core/testing/script_text.h"
 #include "fencing/core/testing/scripted_world.h"
 
 namespace lunkeeper::fencing {
 namespace {
-
-std::string NextWord(std::istringstream& words) {
-  std::string word;
-  words >> word;
-  return word;
-}
-
-Span ReadSpan(const std::string& seconds) {
-  return Span::OfMilliseconds(static_cast<int64_t>(std::stod(seconds) * 1000 + 0.5));
-}
-
-// "a1/v1" → a1, v1.
-std::pair<ArrayId, VolumeId> Volume(const std::string& text) {
-  const auto slash = text.find('/');
-  if (slash == std::string::npos) throw std::runtime_error("not ARRAY/VOLUME: " + text);
-  return {ArrayId(text.substr(0, slash)), VolumeId(text.substr(slash + 1))};
-}
 
 ReplicaSight ReadSight(std::istringstream& words) {
   ReplicaSight sight{.replica = "them", .age = 600_s, .arrays = std::stoi(NextWord(words))};
   sight.nodes = std::stoi(NextWord(words));
   if (const auto age = NextWord(words); !age.empty()) sight.age = ReadSpan(age);
   return sight;
-}
-
-std::vector<std::string> Split(const std::string& text, char at = ',') {
-  std::vector<std::string> parts;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, at);) parts.push_back(part);
-  return parts;
-}
-
-std::vector<LabelHash> HashLabels(const std::vector<std::string>& texts) {
-  std::vector<LabelHash> words;
-  for (const auto& text : texts) words.push_back(HashLabel(text));
-  return words;
-}
-
-// "disk=fast" → disk, fast.
-Label ReadLabel(const std::string& text) {
-  const auto equals = std::min(text.find('='), text.size());
-  return {HashLabel(text.substr(0, equals)), HashLabel(equals == text.size() ? "" : text.substr(equals + 1))};
-}
-
-// "role=db:NoExecute".
-Taint ReadTaint(const std::string& text) {
-  const auto parts = Split(text, ':');
-  const auto label = ReadLabel(parts.at(0));
-  return {label.key, label.value, parts.at(1) == "NoExecute" ? Effect::kNoExecute : Effect::kNoSchedule};
-}
-
-// "disk:In:fast,slow+zone:Exists": one term of a node affinity.
-Requirements ReadTerm(const std::string& text) {
-  Requirements term;
-  for (const auto& each : Split(text, '+')) {
-    const auto parts = Split(each, ':');
-    term.push_back({HashLabel(parts.at(0)), OperatorOf(parts.at(1)), {}});
-    if (term.back().op == Operator::kUnknown) throw std::runtime_error("no such op: " + each);
-    if (parts.size() > 2) term.back().values = HashLabels(Split(parts[2]));
-  }
-  return term;
-}
-
-// The words of a pod about its place.
-void ReadScheduling(const std::string& word, std::istringstream& words, Scheduling& scheduling) {
-  if (word == "fits")
-    scheduling.selector.push_back({HashLabel(kNameLabel), Operator::kIn, HashLabels(Split(NextWord(words)))});
-  if (word == "apart") scheduling.anti_affinity.push_back(HashLabel(NextWord(words)));
-  if (word == "affinity") scheduling.terms.push_back(ReadTerm(NextWord(words)));
-  if (word != "selects" && word != "tolerates") return;
-  const auto label = ReadLabel(NextWord(words));
-  if (word == "selects") scheduling.selector.push_back({label.key, Operator::kIn, {label.value}});
-  if (word == "tolerates") scheduling.tolerations.push_back({label.key, label.value, std::nullopt});
 }
 
 }  // namespace
@@ -108,11 +42,12 @@ void ScriptedWorld::Setup(const std::string& word, std::istringstream& words) {
       node.version = NextVersion();
       node.labels = Shared<NodeLabels>(NodeLabels{{{HashLabel(kNameLabel), HashLabel(name)}}, {}});
     }
-  } else if (word == "label" || word == "taint") {
+  } else if (word == "label" || word == "taint" || word == "room") {
     auto& node = nodes_.at(NodeName(NextWord(words)));
     auto labels = *node.labels;
     if (word == "label") labels.labels.push_back(ReadLabel(NextWord(words)));
     if (word == "taint") labels.taints.push_back(ReadTaint(NextWord(words)));
+    if (word == "room") labels.allocatable = ReadResources(NextWord(words));
     node.labels = Shared<NodeLabels>(std::move(labels));
   } else if (word == "pod") {
     AddPod(words);
@@ -154,7 +89,6 @@ void ScriptedWorld::AddPod(std::istringstream& words) {
   pod.uid = Uid(pod.id.value() + "-1");
   pod.owner_kind = "StatefulSet", pod.owner = Uid("owner-of-" + pod.id.value());
   pod.running = true;
-  Scheduling scheduling;
   bool raw = false;
   for (std::string word; words >> word;) {
     if (word == "raw") raw = true;
@@ -165,13 +99,8 @@ void ScriptedWorld::AddPod(std::istringstream& words) {
     if (word == "always") pod.policy = FailoverPolicy::kAlways;
     if (word == "foreign") pod.foreign_volumes = true;
     if (word == "plugin") pod.plugin = true;
-    if (word == "volumes-at") {
-      Scheduling place;
-      place.terms.push_back(ReadTerm(NextWord(words)));
-      pod.places.push_back(Shared<Scheduling>(std::move(place)));
-    }
     if (word == "finalizer") finalizers_.insert(pod.id);
-    ReadScheduling(word, words, scheduling);
+    ReadScheduling(word, words, pod);
     if (word != "volumes") continue;
     for (const auto& text : Split(NextWord(words))) {
       const auto [array, volume] = Volume(text);
@@ -182,7 +111,6 @@ void ScriptedWorld::AddPod(std::istringstream& words) {
   }
   if (raw)
     for (const auto& [array, volumes] : pod.volumes) pod.raw.insert(volumes.begin(), volumes.end());
-  pod.scheduling = Shared<Scheduling>(std::move(scheduling));
   if (pod.owner_kind == "none") pod.owner_kind = "";
   pods_[pod.id] = pod;
 }

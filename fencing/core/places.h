@@ -1,0 +1,23 @@
+#pragma once
+// Where a pod could run instead. Not a scheduler: only what no scheduler could overrule, as far as it is
+// seen. A pod that is moved and fits nowhere stays Pending. Pure functions of what is seen.
+
+#include <functional>
+#include <string>
+
+#include "fencing/core/cluster.h"
+
+namespace lunkeeper::fencing {
+
+// Whether a node reaches an array now; empty: that is not asked.
+using ReachTest = std::function<bool(const NodeId&, const ArrayId&)>;
+
+// It takes pods at all. Where no driver of ours is registered a pod would wait for its volumes for ever.
+bool TakesPods(const Node& node);
+// `pod`, which runs on another node now.
+bool CouldRunOn(const Pod& pod, const Node& node, const Cluster& cluster, const ReachTest& reaches);
+// Why no other node than `node` could take the pod; empty: one could.
+std::string WhyNowhere(const Pod& pod, const NodeName& node, const Cluster& cluster,
+                       const ReachTest& reaches);
+
+}  // namespace lunkeeper::fencing
