@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <regex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,12 +21,14 @@ namespace {
 
 constexpr double kMostSeconds = 86400;
 
-// As Kubernetes writes them: StatefulSet.
-std::string IsKind(const std::string& value) {
-  const bool plain = std::all_of(value.begin(), value.end(),
-                                 [](char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)); });
-  if (plain && !value.empty() && absl::ascii_isupper(static_cast<unsigned char>(value.front()))) return "";
-  return absl::StrCat("\"", value, "\": want the kind of an owner, such as StatefulSet");
+// As kubectl writes them: StatefulSet, or StatefulSet.apps; or *. A word that can name no owner would leave
+// its pods alone without a sign.
+std::string IsOwnerKind(const std::string& value) {
+  static const std::regex kKind(R"(\*|[A-Z][A-Za-z0-9]*(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)");
+  if (std::regex_match(value, kKind)) return "";
+  return absl::StrCat("\"", value,
+                      "\": want the kind of an owner, such as StatefulSet or "
+                      "Cluster.postgresql.cnpg.io, or *");
 }
 
 // An option in seconds. The floor of a detection time is what keeps a moment's trouble from being a failure.
@@ -106,9 +109,11 @@ void AddFailoverSettings(CLI::App* command, fencing::Settings* settings) {
   command->add_flag("--failover-dry-run", settings->dry_run, "Log what failover would do, and do nothing");
   command->add_flag("--failover-opt-in", settings->opt_in,
                     "Move only pods that say lunkeeper.io/failover: always");
-  command->add_option("--failover-owner-kinds", settings->owner_kinds, "Kinds of owners whose pods may move")
+  command
+      ->add_option("--failover-owner-kinds", settings->owner_kinds,
+                   "Kinds of owners whose pods may move, each with or without its API group; or *")
       ->delimiter(',')
-      ->check(std::function<std::string(const std::string&)>(IsKind))
+      ->check(std::function<std::string(const std::string&)>(IsOwnerKind))
       ->default_str("StatefulSet,ReplicaSet,Job");
   AddPercent(command, "--failover-budget-percent", &settings->budget_percent,
              "Share of the nodes with volumes that may be fenced in five minutes; at least one node");

@@ -28,7 +28,8 @@ struct SettingsFile {
 
 TEST_CASE("every value of the chart has its setting") {
   const auto read = ParseFailoverSettings(R"({
-    "paused": true, "dryRun": true, "optIn": true, "ownerKinds": ["Job", "Cluster"], "budgetPercent": 7,
+    "paused": true, "dryRun": true, "optIn": true, "ownerKinds": ["Job", "Cluster.postgresql.cnpg.io", "*"],
+    "budgetPercent": 7,
     "massPercent": 8, "overBudget": "stop", "partitioned": "trust-kubernetes", "silenceSeconds": 3.5,
     "slowSilenceSeconds": 11, "neverMetSilenceSeconds": 31, "partitionGraceSeconds": 12,
     "probationSeconds": 13, "gracefulSeconds": 14, "pluginNotReadySeconds": 15,
@@ -38,7 +39,7 @@ TEST_CASE("every value of the chart has its setting") {
   CHECK(read->paused);
   CHECK(read->dry_run);
   CHECK(read->opt_in);
-  CHECK(read->owner_kinds == std::set<std::string>{"Job", "Cluster"});
+  CHECK(read->owner_kinds == std::set<std::string>{"Job", "Cluster.postgresql.cnpg.io", "*"});
   CHECK(read->budget_percent == 7);
   CHECK(read->mass_percent == 8);
   CHECK_FALSE(read->one_by_one);
@@ -83,6 +84,7 @@ TEST_CASE("a wrong file is refused as a whole, with what is wanted") {
       {R"({"paused": "perhaps"})", "--failover-paused"},
       {R"({"paused": null})", "paused: want"},
       {R"({"ownerKinds": [1]})", "ownerKinds: want"},
+      {R"({"ownerKinds": ["Cluster. postgresql"]})", "such as StatefulSet"},
       {R"({"budgetPercent": 0})", "1 to 100"},
       {R"({"kicksPerWindow": 0})", "1 to 1000"},
       {R"({"kickWindowSeconds": 59})", "60 to 86400 seconds"},

@@ -116,6 +116,7 @@ BAD_VALUES = {
     "a window below its floor": ("failover.kickWindowSeconds=59", "/failover/kickWindowSeconds"),
     "an unknown policy past the budget": ("failover.overBudget=all", "'one-by-one', 'stop'"),
     "an owner that is no kind": ("failover.ownerKinds={statefulset}", "/failover/ownerKinds/0"),
+    "an owner of no group": ("failover.ownerKinds={Cluster.}", "/failover/ownerKinds/0"),
     "no time at all": ("failover.gracefulSeconds=0", "/failover/gracefulSeconds"),
     "a silent plugin's time below its floor": (
         "failover.pluginNotReadySeconds=9",

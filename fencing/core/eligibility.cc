@@ -43,6 +43,15 @@ std::vector<const Pod*> WithSharers(std::vector<const Pod*> pods, const std::vec
   return pods;
 }
 
+// Also for `*`: such a pod belongs to its node, and would only be made there again.
+bool BelongsToNode(const std::string& kind) { return kind == "DaemonSet" || kind == "Node"; }
+
+// As Settings::owner_kinds says.
+bool MayReplace(const std::string& owner, const std::set<std::string>& listed) {
+  const auto kind = owner.substr(0, owner.find('.'));
+  return listed.contains(owner) || listed.contains(kind) || (listed.contains("*") && !BelongsToNode(kind));
+}
+
 // Of this pod alone; it is to run elsewhere than on `node`.
 std::string WhyLeft(const Pod& pod, const NodeName& node, const Cluster& cluster, const Settings& settings,
                     const ReachTest& reaches) {
@@ -54,7 +63,7 @@ std::string WhyLeft(const Pod& pod, const NodeName& node, const Cluster& cluster
     for (const auto& volume : used)
       if (cluster.IsHeldBack(volume)) return "nodes died soon after they mounted " + volume.value();
   if (pod.owner_kind.empty()) return "it has no owner that would re-create it";
-  if (!settings.owner_kinds.contains(pod.owner_kind)) return "its owner is a " + pod.owner_kind;
+  if (!MayReplace(pod.owner_kind, settings.owner_kinds)) return "its owner is a " + pod.owner_kind;
   return WhyNowhere(pod, node, cluster, reaches);
 }
 

@@ -72,6 +72,8 @@ struct Settings {
   int self_test_percent = 30;  // of the other nodes must send heartbeats
 
   // Which pods.
+  // A kind of any API group, or with its group (Cluster.postgresql.cnpg.io), or *: any but those whose pods
+  // belong to their node.
   std::set<std::string> owner_kinds = {"StatefulSet", "ReplicaSet", "Job"};
   bool opt_in = false;  // only pods that say so
 

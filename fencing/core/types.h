@@ -36,7 +36,7 @@ struct Pod {
   PodId id;
   Uid uid;
   NodeName node;           // empty: not scheduled yet
-  std::string owner_kind;  // empty: nobody re-creates it
+  std::string owner_kind;  // with its API group, as StatefulSet.apps; empty: nobody re-creates it
   Uid owner;
   FailoverPolicy policy = FailoverPolicy::kUnsaid;
   VolumesByArray volumes;        // ours

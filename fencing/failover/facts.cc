@@ -72,12 +72,19 @@ bool IsCrashLooping(const Json& pod) {
   return false;
 }
 
-// The kind of the owner that replaces the pod when it is deleted. A pod without one would be lost.
+// The owner that replaces the pod when it is deleted. A pod without one would be lost.
 const Json& ControllerOf(const Json& object) {
   static const Json kNobody = Json::object();
   for (const Json& owner : FieldAt(object, {"metadata", "ownerReferences"}))
     if (FlagAt(owner, {"controller"})) return owner;
   return kNobody;
+}
+
+// With its API group. The core group has no name: its kinds stand alone.
+std::string KindOf(const Json& owner) {
+  const std::string kind = TextAt(owner, {"kind"}), version = TextAt(owner, {"apiVersion"});
+  const size_t slash = version.find('/');
+  return slash == std::string::npos ? kind : absl::StrCat(kind, ".", version.substr(0, slash));
 }
 
 bool HasTaint(const Json& taints, const std::string& key) {
@@ -163,7 +170,7 @@ std::optional<PodFacts> ReadAnyPod(const Json& pod) {
   if (facts.claims.empty()) return std::nullopt;
   facts.uid = Uid(TextAt(pod, {"metadata", "uid"}));
   facts.node = NodeName(TextAt(pod, {"spec", "nodeName"}));
-  facts.owner_kind = TextAt(ControllerOf(pod), {"kind"});
+  facts.owner_kind = KindOf(ControllerOf(pod));
   facts.owner = Uid(TextAt(ControllerOf(pod), {"uid"}));
   facts.policy = ReadFailoverPolicy(pod);
   facts.deleting = !FieldAt(pod, {"metadata", "deletionTimestamp"}).is_null();

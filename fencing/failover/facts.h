@@ -40,7 +40,7 @@ struct NodeFacts {
 struct PodFacts {
   Uid uid;
   NodeName node;
-  std::string owner_kind;
+  std::string owner_kind;  // as Pod's
   Uid owner;
   FailoverPolicy policy = FailoverPolicy::kUnsaid;
   std::vector<std::string> claims;  // "namespace/name"

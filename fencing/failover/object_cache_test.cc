@@ -76,6 +76,24 @@ TEST_CASE("a pod's raw block volumes are told apart") {
   CHECK(heard.pods.at("db/p").raw == VolumeSet{facts.volume});
 }
 
+TEST_CASE("the owner's kind comes with its API group") {
+  const auto kind_of = [](const Json& owner) {
+    return ReadAnyPod({{"metadata", {{"namespace", "db"}, {"name", "p"}, {"ownerReferences", owner}}},
+                       {"spec", {{"volumes", {kClaim}}}}})
+        ->owner_kind;
+  };
+  const Json first = {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"name", "of no controller"}};
+  const auto owned = [&](const std::string& version, const std::string& kind) {
+    return kind_of({first, {{"apiVersion", version}, {"kind", kind}, {"controller", true}}});
+  };
+  CHECK(owned("postgresql.cnpg.io/v1", "Cluster") == "Cluster.postgresql.cnpg.io");
+  CHECK(owned("core.strimzi.io/v1beta2", "StrimziPodSet") == "StrimziPodSet.core.strimzi.io");
+  CHECK(owned("apps/v1", "StatefulSet") == "StatefulSet.apps");
+  CHECK(owned("v1", "ReplicationController") == "ReplicationController");
+  CHECK(kind_of({first}).empty());
+  CHECK(kind_of(Json::array()).empty());
+}
+
 TEST_CASE("a pod's volumes are found whichever of the objects comes first") {
   const std::string id = "0000000000000001";
   Heard pod_first, volume_first;

@@ -47,10 +47,15 @@ Json CsiNodeObject(const Node& node) {
           {"spec", {{"drivers", {{{"name", kDriver}, {"nodeID", node.node_id.value()}}}}}}};
 }
 
+Json OwnerReference(const Pod& pod) {
+  return {{"apiVersion", pod.owner_kind == "Job" ? "batch/v1" : "apps/v1"},
+          {"kind", pod.owner_kind},
+          {"uid", pod.owner.value()},
+          {"controller", true}};
+}
+
 Json PodObject(const Pod& pod) {
-  Json metadata = {
-      {"uid", pod.uid.value()},
-      {"ownerReferences", {{{"kind", pod.owner_kind}, {"uid", pod.owner.value()}, {"controller", true}}}}};
+  Json metadata = {{"uid", pod.uid.value()}, {"ownerReferences", Json::array({OwnerReference(pod)})}};
   if (pod.policy == FailoverPolicy::kNever) metadata["annotations"] = {{"lunkeeper.io/failover", "never"}};
   if (pod.deleting) {
     metadata["deletionTimestamp"] = "2027-01-15T08:00:00Z";

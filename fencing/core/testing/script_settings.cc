@@ -1,6 +1,7 @@
 #include "fencing/core/testing/script_settings.h"
 
 #include <map>
+#include <sstream>
 #include <stdexcept>
 
 namespace lunkeeper::fencing {
@@ -27,6 +28,10 @@ void SetSetting(const std::string& name, const std::string& value, Settings& set
     *switches.at(name) = value == "yes";
   } else if (numbers.contains(name)) {
     *numbers.at(name) = std::stoi(value);
+  } else if (name == "owner_kinds") {
+    std::istringstream kinds(value);
+    settings.owner_kinds.clear();
+    for (std::string kind; std::getline(kinds, kind, ',');) settings.owner_kinds.insert(kind);
   } else if (name == "kick_window") {
     settings.kick_window = Span::OfMilliseconds(std::stoi(value) * 1000);
   } else if (name == "partitioned") {

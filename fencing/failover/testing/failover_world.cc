@@ -48,7 +48,7 @@ VolumeId FailoverWorld::AddPod(const std::string& name, const std::string& node,
              {"status", {{"phase", "Bound"}}}});
     data.push_back({{"name", claim}, {"persistentVolumeClaim", {{"claimName", claim}}}});
   }
-  const Json owner = {{{"kind", "StatefulSet"}, {"controller", true}}};
+  const Json owner = {{{"apiVersion", "apps/v1"}, {"kind", "StatefulSet"}, {"controller", true}}};
   const Json ready = {{{"type", "Ready"}, {"status", "True"}}};
   api.Put(PodPath(name), {{"metadata", {{"ownerReferences", owner}}},
                           {"spec", {{"nodeName", node}, {"volumes", data}}},
