@@ -53,6 +53,16 @@ bool IsReplaced(const std::vector<const Pod*>& pods) {
          (std::all_of(pods.begin(), pods.end(), runs_or_over) && std::any_of(pods.begin(), pods.end(), runs));
 }
 
+// No fence keeps a pod without a volume from doing its work, so that it could run twice. So it goes only
+// while nothing shows that its node lives, which also ends when the node is back.
+bool IsDeadAndFenced(const State& state, const Assessment& seen) {
+  const bool dead = seen.classification.response == Response::kFence &&
+                    seen.signals.network != Network::kArrives && seen.signals.storage == Storage::kSilent;
+  const bool fenced = std::any_of(seen.awaited.begin(), seen.awaited.end(),
+                                  [](const auto& entry) { return !entry.second.empty(); });
+  return dead && fenced && UnconfirmedArrays(state, seen).empty() && state.IsCurrent(seen.record.node);
+}
+
 bool DoAllRun(const State& state, const VolumesByArray& volumes) {
   for (const auto& [array, some] : volumes)
     for (const auto& volume : some)
@@ -144,8 +154,11 @@ bool IsFenced(const Assessment& seen, const VolumesByArray& volumes) {
 
 std::vector<const Pod*> PodsToDelete(const State& state, const Assessment& seen) {
   std::vector<const Pod*> pods;
+  if (IsDeadAndFenced(state, seen))
+    std::copy_if(seen.plan.beside.begin(), seen.plan.beside.end(), std::back_inserter(pods),
+                 [](const Pod* pod) { return !pod->deleted; });
   std::copy_if(seen.plan.move.begin(), seen.plan.move.end(), std::back_inserter(pods), [&](const Pod* pod) {
-    return !pod->deleted && IsFenced(seen, pod->volumes) &&
+    return !pod->deleted && !pod->volumes.empty() && IsFenced(seen, pod->volumes) &&
            IsWholeMachineCut(state, seen.record.node, pod->volumes);
   });
   return pods;

@@ -42,8 +42,9 @@ std::vector<ArrayId> UnconfirmedArrays(const State& state, const Assessment& see
 void AddToRecord(const State& state, const VolumesByArray& volumes, NodeFence& record);
 // The arrays have confirmed that all of `volumes` are fenced from the node.
 bool IsFenced(const Assessment& seen, const VolumesByArray& volumes);
-// The pods that are still to go: those whose volumes are all fenced. One that lands on the fenced node later
-// is among them; one that is deleted is not, though a finalizer may keep its object.
+// The pods that are still to go: those whose volumes are all fenced, and those without a volume once all that
+// is to be fenced of their dead node is. One that lands on the fenced node later is among them; one that is
+// deleted is not, though a finalizer may keep its object.
 std::vector<const Pod*> PodsToDelete(const State& state, const Assessment& seen);
 // The pods of the node's name are its own; or no instance of its machine has anything left at these arrays.
 bool IsWholeMachineCut(const State& state, const NodeId& node, const VolumesByArray& volumes);

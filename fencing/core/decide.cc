@@ -202,7 +202,10 @@ VolumesByArray AffectedVolumes(const State& state, const NodeId& node, const Cla
 // A node that has nothing of ours is none of our business, however dead it is. One from which nothing can
 // move is reported.
 void ReportPodsLeft(State& state, const NodeId& node, const Classification& classification) {
-  const auto left = PlanOf(state, node, classification).left;
+  const auto plan = PlanOf(state, node, classification);
+  auto left = plan.left;
+  for (const auto* pod : plan.beside)
+    left.emplace_back(pod->id, "it has no volume, and only moves together with a pod that has one");
   std::string text;
   for (size_t i = 0; i < std::min(left.size(), kMostPodsNamed); ++i)
     text += (i == 0 ? "nothing is moved: " : "; ") + left[i].first.value() + ": " + left[i].second;

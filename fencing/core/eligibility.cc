@@ -52,6 +52,11 @@ bool MayReplace(const std::string& owner, const std::set<std::string>& listed) {
   return listed.contains(owner) || listed.contains(kind) || (listed.contains("*") && !BelongsToNode(kind));
 }
 
+// Such a pod is only known here if it says so itself (facts.h). None of another driver either.
+bool IsLabelledWithoutVolume(const Pod& pod) {
+  return !pod.plugin && pod.volumes.empty() && !pod.foreign_volumes && pod.policy != FailoverPolicy::kUnsaid;
+}
+
 // Of this pod alone; it is to run elsewhere than on `node`.
 std::string WhyLeft(const Pod& pod, const NodeName& node, const Cluster& cluster, const Settings& settings,
                     const ReachTest& reaches) {
@@ -128,15 +133,22 @@ bool Covers(const VolumeSet& b, const VolumeSet& a) {
 
 Plan PlanMove(const Cluster& cluster, const Settings& settings, const NodeId& node,
               const std::set<ArrayId>& arrays, const ReachTest& reaches, const VolumesByArray& begun) {
-  const auto& there = cluster.PodsOn(NameOf(node));
-  std::vector<const Pod*> affected;
-  for (const auto* pod : there)
+  std::vector<const Pod*> there, without_volume, affected;
+  for (const auto* pod : cluster.PodsOn(NameOf(node))) {
+    if (!pod->volumes.empty()) there.push_back(pod);
+    // A lost path to arrays is no trouble of its own.
+    if (arrays.empty() && IsLabelledWithoutVolume(*pod)) without_volume.push_back(pod);
     if (IsAffected(*pod, arrays, begun)) affected.push_back(pod);
+  }
   Companions companions(cluster, reaches);
   const auto pods = WithTied(std::move(affected), there, companions);
   Plan plan;
   const auto why_left = [&](const Pod& pod) { return WhyLeft(pod, pod.node, cluster, settings, reaches); };
   LeaveTied(plan, Sort(pods, why_left, plan), &companions);
+  for (const auto* pod : without_volume) {
+    auto why = why_left(*pod);
+    why.empty() ? plan.beside.push_back(pod) : (void)plan.left.emplace_back(pod->id, std::move(why));
+  }
   for (const auto* pod : plan.move)
     for (const auto& [array, used] : pod->volumes) plan.volumes[array].insert(used.begin(), used.end());
   return plan;

@@ -12,6 +12,7 @@ namespace lunkeeper::fencing {
 
 struct Plan {
   std::vector<const Pod*> move;
+  std::vector<const Pod*> beside;                   // without a volume: their label lets them go with those
   VolumesByArray volumes;                           // all of ours that those pods use
   std::vector<std::pair<PodId, std::string>> left;  // and why
 };
@@ -19,7 +20,8 @@ struct Plan {
 // The pods of `node`, which is the one its name means now, that may be moved. A shared volume is moved with
 // all of its pods there, or not at all; and so is a pod with the others that it must run beside. With
 // `arrays` not empty only the pods that use one of those, or a volume of `begun`, and the pods that are tied
-// to them so. With `reaches` only the pods that could run on a node which reaches all their arrays.
+// to them so. With `reaches` only the pods that could run on a node which reaches all their arrays. A pod
+// without a volume is asked about only where no array is named.
 Plan PlanMove(const Cluster& cluster, const Settings& settings, const NodeId& node,
               const std::set<ArrayId>& arrays = {}, const ReachTest& reaches = {},
               const VolumesByArray& begun = {});

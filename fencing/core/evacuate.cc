@@ -40,16 +40,20 @@ bool IsHeldByOtherInstance(State& state, const NodeId& node, const Pod& pod) {
 
 // Asks the arrays' own state again, not the assessment, so that a mistake in one does not pass in the other.
 bool AreFencesVerified(const State& state, const NodeId& node, const VolumesByArray& volumes) {
-  return !volumes.empty() && std::all_of(volumes.begin(), volumes.end(), [&](const auto& entry) {
-    const auto* fence = state.arrays.Find(entry.first, node);
-    // The pod may be another instance's: then it counts that the machine is closed as a whole.
-    const bool own = state.IsCurrent(node) || state.arrays.IsClosed(entry.first, NameOf(node));
-    return fence && Covers(fence->volumes, entry.second) && own;
-  });
+  const bool any =
+      std::any_of(volumes.begin(), volumes.end(), [](const auto& entry) { return !entry.second.empty(); });
+  return any && std::all_of(volumes.begin(), volumes.end(), [&](const auto& entry) {
+           const auto* fence = state.arrays.Find(entry.first, node);
+           // The pod may be another instance's: then it counts that the machine is closed as a whole.
+           const bool own = state.IsCurrent(node) || state.arrays.IsClosed(entry.first, NameOf(node));
+           return fence && Covers(fence->volumes, entry.second) && own;
+         });
 }
 
-void DeleteByForce(State& state, const NodeId& node, const Pod& pod) {
-  LK_CHECK(AreFencesVerified(state, node, pod.volumes),
+// A pod without a volume goes by those of its node's others: by then the arrays have given the node up.
+void DeleteByForce(State& state, const Assessment& seen, const Pod& pod) {
+  const auto& fenced = pod.volumes.empty() ? seen.awaited : pod.volumes;
+  LK_CHECK(AreFencesVerified(state, seen.record.node, fenced),
            "no pod is deleted by force before its array has confirmed the fence of all its volumes");
   state.outbox.CallOnce(CallKey::ForPod(CallKey::Kind::kDeletePod, pod.uid),
                         DeletePod{pod.id, pod.uid, Grace::kNone}, state.now);
@@ -85,7 +89,7 @@ bool UsesFencedDevice(const State& state, const Pod& pod, const Assessment& seen
 void DeleteFencedPods(State& state, const Assessment& seen) {
   if (seen.fences.empty() || !IsTainted(state, seen)) return;
   for (const auto* pod : PodsToDelete(state, seen))
-    if (!IsHeldByOtherInstance(state, seen.record.node, *pod)) DeleteByForce(state, seen.record.node, *pod);
+    if (!IsHeldByOtherInstance(state, seen.record.node, *pod)) DeleteByForce(state, seen, *pod);
 }
 
 void AskPodsToLeave(State& state, const Assessment& seen) {

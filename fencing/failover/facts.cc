@@ -167,12 +167,13 @@ std::optional<PodFacts> ReadPod(const Json& pod, const std::string& own_namespac
 std::optional<PodFacts> ReadAnyPod(const Json& pod) {
   PodFacts facts;
   ReadVolumes(pod, facts);
-  if (facts.claims.empty()) return std::nullopt;
+  facts.policy = ReadFailoverPolicy(pod);
+  // By its own word alone, as there may be any number of them.
+  if (facts.claims.empty() && facts.policy != FailoverPolicy::kAlways) return std::nullopt;
   facts.uid = Uid(TextAt(pod, {"metadata", "uid"}));
   facts.node = NodeName(TextAt(pod, {"spec", "nodeName"}));
   facts.owner_kind = KindOf(ControllerOf(pod));
   facts.owner = Uid(TextAt(ControllerOf(pod), {"uid"}));
-  facts.policy = ReadFailoverPolicy(pod);
   facts.deleting = !FieldAt(pod, {"metadata", "deletionTimestamp"}).is_null();
   // Zero: by force, or kubelet's own last word. Only a finalizer keeps such an object.
   const Json& grace = FieldAt(pod, {"metadata", "deletionGracePeriodSeconds"});

@@ -75,8 +75,8 @@ std::optional<KubeletTime> RenewalTime(const std::string& renewal);
 std::optional<NodeId> ReadNodeId(const kube::Json& csi_node);
 // Its containers will not run again.
 bool HasEnded(const kube::Json& pod);
-// Nullopt: the pod has no persistent volume. ReadPod: nor if it has ended; but also of a pod of the driver's
-// node part, which runs in `own_namespace`.
+// Nullopt: the pod has no persistent volume, and does not say itself that it is to be moved all the same.
+// ReadPod: nor if it has ended; but also of a pod of the driver's node part, which runs in `own_namespace`.
 std::optional<PodFacts> ReadAnyPod(const kube::Json& pod);
 std::optional<PodFacts> ReadPod(const kube::Json& pod, const std::string& own_namespace = "");
 // Of a volume in any phase, with the claim that it has or had last. ReadVolume: nullopt unless it is bound.

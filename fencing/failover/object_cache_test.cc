@@ -94,6 +94,25 @@ TEST_CASE("the owner's kind comes with its API group") {
   CHECK(kind_of(Json::array()).empty());
 }
 
+TEST_CASE("a pod without a claim is known only if it says itself that it is to be moved") {
+  Heard heard;
+  const FailoverPolicy always = FailoverPolicy::kAlways, never = FailoverPolicy::kNever;
+  const auto says = [](const std::string& value) { return Json{{"labels", {{kFailoverKey, value}}}}; };
+  heard.objects.OnNamespace("db", &always);
+  heard.AddPod({{"volumes", {{{"name", "scratch"}, {"emptyDir", Json::object()}}}}});
+  CHECK(heard.pods.empty());
+  heard.AddPod(Json::object(), says("never"));
+  CHECK(heard.pods.empty());
+  heard.AddPod(Json::object(), says("always"));
+  REQUIRE(heard.pods.size() == 1);
+  CHECK(heard.pods.at("db/p").policy == FailoverPolicy::kAlways);
+  CHECK_FALSE(heard.pods.at("db/p").foreign_volumes);
+  heard.objects.OnNamespace("db", &never);
+  CHECK(heard.pods.at("db/p").policy == FailoverPolicy::kNever);
+  heard.AddPod(Json::object());  // the label is taken off
+  CHECK(heard.pods.empty());
+}
+
 TEST_CASE("a pod's volumes are found whichever of the objects comes first") {
   const std::string id = "0000000000000001";
   Heard pod_first, volume_first;
