@@ -73,7 +73,7 @@ void Build(World& world, bool trusting) {
   if (random.Percent(25)) world.settings.silence = 4_s;
   if (random.Percent(25)) world.settings.graceful_deadline = 5_s;
   ChoosePolicies(world, trusting);
-  if (random.Percent(50)) world.settings.plugin_not_ready = 3_s;
+  if (random.Percent(50)) world.settings.plugin_not_ready = 10_s;  // no shorter one can be set
   world.api->registers_tainted = random.Percent(25);
   const auto arrays = random.Between(1, 2);
   for (int i = 1; i <= arrays; ++i)
