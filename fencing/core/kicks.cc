@@ -45,30 +45,30 @@ bool NeedsNewDevice(const State& state, const NodeId& node, const NodeEvidence& 
   });
 }
 
+// While it lasts, each heartbeat moves its end.
 bool IsAfterOutage(const State& state, const NodeEvidence& known) {
-  return state.settings.crash_loops != CrashLoops::kNever && known.kicks_since &&
-         state.now - *known.kicks_since < state.settings.kick_window;
+  return state.settings.crash_loops != CrashLoops::kNever && known.kicks_since < known.heartbeat_at &&
+         known.kicks_since && state.now - *known.kicks_since < state.settings.kick_window;
 }
 
 // Only a StatefulSet is known to give a pod the name of the one before.
 PodLine LineOf(const Pod& pod) { return {pod.owner, pod.owner_kind == "StatefulSet" ? pod.id : PodId()}; }
 
-// A pod that crash-loops for a fault of its own does so again when it is replaced. So that is tried once, and
-// again only if it has helped for long.
-bool MayHelp(State& state, const Pod& pod) {
-  const auto known = state.crash_loops.find(LineOf(pod));
-  if (known == state.crash_loops.end()) return true;
-  auto& loop = known->second;
-  if (state.now - loop.seen_at >= state.settings.crash_loop_over) return true;
-  loop.seen_at = state.now;
-  return loop.beside.contains(pod.uid);
-}
-
+// A pod that crash-loops for a fault of its own does so again when it is replaced. So that is tried once:
+// after an outage with each pod that was there, and at any time with one, and again only if it has helped for
+// long.
 bool IsCrashLoopDue(State& state, const NodeId& node, const NodeEvidence& known, const Pod& pod) {
   if (!pod.crash_looping) return false;
-  if (IsAfterOutage(state, known)) return true;
-  return state.settings.crash_loops == CrashLoops::kAlways && MayHelp(state, pod) &&
-         ReachesAll(state, node, pod);
+  const bool after_outage = IsAfterOutage(state, known);
+  if (!after_outage && (state.settings.crash_loops != CrashLoops::kAlways || !ReachesAll(state, node, pod)))
+    return false;
+  const auto found = state.crash_loops.find(LineOf(pod));
+  if (found == state.crash_loops.end()) return true;
+  auto& loop = found->second;
+  if (state.now - loop.seen_at >= state.settings.crash_loop_over) return true;
+  loop.seen_at = state.now;
+  if (loop.beside.contains(pod.uid)) return true;
+  return after_outage && (loop.kicked_at < *known.kicks_since || loop.there.contains(pod.uid));
 }
 
 bool HasCrashLoops(const State& state, const NodeId& node, const NodeEvidence& known) {
@@ -113,10 +113,17 @@ std::set<Uid> PodsBeside(const State& state, const Pod& pod) {
   return beside;
 }
 
-void NoteCrashLoop(State& state, const Pod& pod) {
+void NoteCrashLoop(State& state, const NodeEvidence& known, const Pod& pod) {
   auto& loop = state.crash_loops[LineOf(pod)];
-  if (loop.beside.erase(pod.uid) == 0) loop.beside = PodsBeside(state, pod);
-  loop.seen_at = state.now;
+  const bool anew = IsAfterOutage(state, known) && loop.kicked_at < *known.kicks_since;
+  const bool was_there = loop.there.erase(pod.uid) != 0, was_beside = loop.beside.erase(pod.uid) != 0;
+  if (anew || !(was_there || was_beside)) {
+    loop.beside = PodsBeside(state, pod);
+    loop.there.clear();
+    for (const auto* other : state.cluster.PodsInNamespaceOf(pod.id))
+      if (other->uid != pod.uid && LineOf(*other) == LineOf(pod)) loop.there.insert(other->uid);
+  }
+  loop.seen_at = loop.kicked_at = state.now;
 }
 
 // Counts once it is sent: after a failed one the outbox makes it wait.
@@ -125,7 +132,7 @@ void Kick(State& state, const NodeEvidence& known, const DuePod& due) {
   const auto key = CallKey::ForPod(CallKey::Kind::kKickPod, pod.uid);
   if (!state.outbox.CallOnce(key, DeletePod{pod.id, pod.uid, Grace::kOrdinary}, state.now)) return;
   PodKick kick{.at = state.now};
-  if (due.looped) kick.looped = LineOf(pod), NoteCrashLoop(state, pod);
+  if (due.looped) kick.looped = LineOf(pod), NoteCrashLoop(state, known, pod);
   for (const auto& [array, used] : pod.volumes)
     for (const auto& volume : used)
       if (!due.looped && known.heartbeat.failed.contains(volume)) kick.failed.insert(volume);
@@ -154,7 +161,10 @@ void KickPods(State& state, const NodeId& node, const NodeEvidence& known) {
 void ForgetKick(State& state, const Uid& pod) {
   const auto kick = state.kicked.find(pod);
   if (kick == state.kicked.end()) return;
-  if (kick->second.looped) state.crash_loops.erase(*kick->second.looped);
+  if (const auto& line = kick->second.looped; line && state.crash_loops.contains(*line)) {
+    auto& loop = state.crash_loops.at(*line);
+    loop.there.insert(pod), loop.beside.insert(pod);
+  }
   state.kicked.erase(kick);
 }
 

@@ -62,8 +62,11 @@ struct PodLine {
 };
 
 struct CrashLoop {
-  Instant seen_at;            // the last time that one of the line crash-looped
-  std::set<Uid> beside = {};  // pods of the line that were there then, and have not been replaced
+  Instant seen_at;    // the last time that one of the line crash-looped
+  Instant kicked_at;  // the last kick of one of the line
+  // Pods of the line that were there at the first kick, and have not been replaced: all, and those of them
+  // that share a volume with the kicked one.
+  std::set<Uid> there = {}, beside = {};
 };
 
 // A pod that was asked to start anew.
