@@ -92,10 +92,11 @@ bool HasTaint(const Json& taints, const std::string& key) {
                      [&](const Json& taint) { return TextAt(taint, {"key"}) == key; });
 }
 
-// The chart's label. In another namespace anybody could set it.
+// In another namespace anybody could set it. A well-known label does not tell: pods of other charts are a
+// component "node", too.
 bool IsPlugin(const Json& pod, const std::string& own_namespace) {
   return !own_namespace.empty() && TextAt(pod, {"metadata", "namespace"}) == own_namespace &&
-         TextAt(pod, {"metadata", "labels", "app.kubernetes.io/component"}) == "node";
+         TextAt(pod, {"metadata", "labels", kPluginLabel}) == "node";
 }
 
 // Only where it is matters: whether it runs, its heartbeats show.
@@ -161,7 +162,10 @@ bool HasEnded(const Json& pod) {
 
 std::optional<PodFacts> ReadPod(const Json& pod, const std::string& own_namespace) {
   if (HasEnded(pod)) return std::nullopt;
-  return IsPlugin(pod, own_namespace) ? ReadPlugin(pod) : ReadAnyPod(pod);
+  // One with a claim is moved or left like any other, whatever its labels say.
+  if (auto facts = ReadAnyPod(pod)) return facts;
+  if (IsPlugin(pod, own_namespace)) return ReadPlugin(pod);
+  return std::nullopt;
 }
 
 std::optional<PodFacts> ReadAnyPod(const Json& pod) {

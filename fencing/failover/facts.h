@@ -24,6 +24,8 @@ inline constexpr char kFailoverKey[] = "lunkeeper.io/failover";
 inline constexpr char kMountDeathsKey[] = "lunkeeper.io/mount-deaths";
 inline constexpr char kTaintKey[] = "lunkeeper.io/fenced";
 inline constexpr char kPluginTaintKey[] = "lunkeeper.io/plugin-not-ready";
+// The chart's label on the pods of the driver's node part, with the value "node".
+inline constexpr char kPluginLabel[] = "lunkeeper.io/plugin";
 inline constexpr char kOutOfServiceKey[] = "node.kubernetes.io/out-of-service";
 
 struct NodeFacts {

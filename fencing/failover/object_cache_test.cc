@@ -217,8 +217,7 @@ TEST_CASE("the taint of a silent plugin is apart from that of a fence, and shows
 
 TEST_CASE("the driver's own pods are known by their label, in its own namespace alone") {
   const Json pod = {
-      {"metadata",
-       {{"namespace", "storage"}, {"name", "node-1"}, {"labels", {{"app.kubernetes.io/component", "node"}}}}},
+      {"metadata", {{"namespace", "storage"}, {"name", "node-1"}, {"labels", {{kPluginLabel, "node"}}}}},
       {"spec", {{"nodeName", "n1"}}},
       {"status", {{"phase", "Pending"}}}};
   const auto facts = ReadPod(pod, "storage");
@@ -229,9 +228,15 @@ TEST_CASE("the driver's own pods are known by their label, in its own namespace 
   CHECK(heard.pods["storage/node-1"].node == NodeName("n1"));
   CHECK_FALSE(ReadPod(pod, "another"));
   CHECK_FALSE(ReadPod(pod, ""));
-  Json controller = pod;
-  controller["metadata"]["labels"]["app.kubernetes.io/component"] = "controller";
-  CHECK_FALSE(ReadPod(controller, "storage"));
+  Json foreign = pod;
+  foreign["metadata"]["labels"] = {{"app.kubernetes.io/component", "node"}};
+  CHECK_FALSE(ReadPod(foreign, "storage"));
+  Json with_claim = pod;
+  with_claim["spec"]["volumes"] = {kClaim};
+  const auto other = ReadPod(with_claim, "storage");
+  REQUIRE(other);
+  CHECK_FALSE(other->plugin);
+  CHECK(other->claims == std::vector<std::string>{"storage/data"});
 }
 
 }  // namespace lunkeeper::fencing
