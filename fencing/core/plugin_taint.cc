@@ -21,9 +21,9 @@ namespace {
 constexpr Span kAskEvery = 5_s;
 constexpr Span kUnwantedFor = 10_s;  // while one pod of the plugin follows another, none may be there
 
-// At this tick.
+// At this tick; heard: of the wanted ones.
 struct Plugins {
-  int wanted = 0, silent = 0;
+  int wanted = 0, heard = 0, silent = 0;
 };
 
 // kubelet has the driver, or a pod of the plugin is there that may not run.
@@ -60,6 +60,7 @@ void NoteSince(std::optional<Instant>& since, bool is, Instant now) {
 void LookAtNode(State& state, const Node& node, Plugins& plugins) {
   const bool wanted = IsWanted(state, node), heard = state.evidence.HearsPlugin(node, state.now);
   plugins.wanted += wanted;
+  plugins.heard += wanted && heard && node.ready;
   if (node.plugin_taint == PluginTaint::kNone && (heard || !wanted)) return ForgetNode(state, node.name);
   auto& watch = state.plugins[node.name];
   if (watch.uid != node.uid || state.now - watch.looked_at > state.settings.stall) watch = {node.uid};
@@ -88,7 +89,10 @@ std::string WhyNotTainted(const State& state, const NodeId& node, const PluginWa
   if (state.settings.paused) return "failover is paused";
   if (plugins.silent >= kFewestOfAMass && plugins.silent * 100 > plugins.wanted * state.settings.mass_percent)
     return "too many plugins are silent at once, as if by one fault";
-  return state.limits.SelfTest(node, state.evidence, state.now);
+  if (auto failed = state.limits.SelfTest(node, state.evidence, state.now); !failed.empty()) return failed;
+  // Nobody gains by the taint then, and all pods of the cluster would wait, such as its DNS, by which plugins
+  // find the controllers.
+  return plugins.heard == 0 ? "no other node's plugin is heard that could take a pod" : "";
 }
 
 void SetPluginTaint(State& state, const Node& node, const std::string& value) {
