@@ -153,7 +153,9 @@ void Evidence::LookAtKubelet(const NodeId& id, const NodeEvidence& node, Instant
   const auto stale_for = now - LatestOf(start, side.lease_at) - settings_.kubelet_stale;
   const auto not_ready_for = side.ready ? Span() : now - LatestOf(start, side.not_ready_since);
   signals.not_ready_for = std::max({stale_for, not_ready_for, Span()});
-  signals.unready_for = not_ready_for;
+  // As that counts for nothing in the kubelets' turn, the time in which it lasts begins after it.
+  signals.unready_for =
+      side.ready ? Span() : std::max(Span(), now - LatestOf(start, side.not_ready_since, kubelets_turn_));
   if (side.ready && stale_for < Span()) {
     signals.kubelet = Kubelet::kReady;
   } else if (now >= kubelets_turn_) {
