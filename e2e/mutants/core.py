@@ -113,8 +113,8 @@ CORE = [
         "companions-part",
         "a pod is moved from beside one that stays, and waits for a node for good",
         "eligibility.cc",
-        "why = companions->WhyAlone(*pod, plan.move);",
-        'why = "";',
+        "auto why = companions.WhyAlone(pod, plan.move);",
+        "std::string why;",
     ),
     core(
         "all-plugins-blamed",

@@ -27,7 +27,7 @@ std::vector<const Pod*> Companions::NeededBy(const Pod& pod, const std::vector<c
   if (!pod.scheduling->beside) return {};
   auto needed = BesideOn(pod, pod.node);
   std::erase_if(needed, [&](const Pod* other) { return other->volumes.empty() || IsAmong(leaving, other); });
-  if (!needed.empty() && !MayBeFirst(pod) && FindsElsewhere(pod, false)) return {};
+  if (!needed.empty() && FindsElsewhere(pod, false)) return {};
   return needed;
 }
 

@@ -4,6 +4,7 @@
 #include "fencing/core/eligibility.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace lunkeeper::fencing {
 namespace {
@@ -88,16 +89,21 @@ VolumeSet Sort(const std::vector<const Pod*>& pods, const std::function<std::str
   return staying;
 }
 
-// Pods that are tied to one that stays have to stay too, and so on, until nothing changes.
-void LeaveTied(Plan& plan, VolumeSet staying, Companions* companions) {
+using WhyNow = std::function<std::string(const Pod&)>;
+
+// Pods that are tied to one that stays have to stay too, and so on, until nothing changes. `why_now`: why
+// a pod cannot leave with just the pods that still do. One after the other by id, so that each leader and
+// each tick picks the same of two of which one can leave.
+void LeaveTied(Plan& plan, VolumeSet staying, const WhyNow& why_now) {
+  std::ranges::sort(plan.move, {}, &Pod::id);
   for (bool changed = true; changed;) {
     changed = false;
     for (const auto* pod : std::vector(plan.move)) {
       std::string why;
       if (SharesVolume(*pod, staying)) {
         why = "it shares a volume with a pod that is left alone";
-      } else if (companions) {
-        why = companions->WhyAlone(*pod, plan.move);
+      } else if (why_now) {
+        why = why_now(*pod);
       }
       if (why.empty()) continue;
       AddVolumes(*pod, staying);
@@ -144,7 +150,12 @@ Plan PlanMove(const Cluster& cluster, const Settings& settings, const NodeId& no
   const auto pods = WithTied(std::move(affected), there, companions);
   Plan plan;
   const auto why_left = [&](const Pod& pod) { return WhyLeft(pod, pod.node, cluster, settings, reaches); };
-  LeaveTied(plan, Sort(pods, why_left, plan), &companions);
+  auto staying = Sort(pods, why_left, plan);
+  LeaveTied(plan, std::move(staying), [&](const Pod& pod) {
+    auto why = companions.WhyAlone(pod, plan.move);
+    const bool counts = why.empty() && !pod.scheduling->spread.empty();
+    return counts ? WhyNowhere(pod, pod.node, cluster, reaches, plan.move) : why;
+  });
   for (const auto* pod : without_volume) {
     auto why = why_left(*pod);
     why.empty() ? plan.beside.push_back(pod) : (void)plan.left.emplace_back(pod->id, std::move(why));
@@ -157,7 +168,7 @@ Plan PlanMove(const Cluster& cluster, const Settings& settings, const NodeId& no
 Plan PlanRestart(const Cluster& cluster, const Settings& settings, const NodeId& node) {
   const auto why_left = [&](const Pod& pod) { return WhyLeft(pod, NodeName(), cluster, settings, {}); };
   Plan plan;
-  LeaveTied(plan, Sort(cluster.PodsOn(NameOf(node)), why_left, plan), nullptr);
+  LeaveTied(plan, Sort(cluster.PodsOn(NameOf(node)), why_left, plan), {});
   return plan;
 }
 

@@ -29,15 +29,19 @@ int64_t CountLike(const Pod& pod, const Requirements& like, const std::vector<co
   });
 }
 
-// The node that the pod leaves still counts, and has no more of its like then than the others that are there:
-// so no node may have more than that and the skew. Other nodes may have fewer still; that is not asked.
-bool KeepsSpread(const Pod& pod, const Node& node, const Cluster& cluster) {
+// The node that the pod leaves still counts, and has no more of its like then than the others that stay
+// there: so no node may have more than that and the skew. Other nodes may have fewer still; that is not
+// asked.
+bool KeepsSpread(const Pod& pod, const Node& node, const Cluster& cluster,
+                 const std::vector<const Pod*>& leaving) {
   const auto& spread = pod.scheduling->spread;
   if (spread.empty()) return true;
   const auto* own = cluster.FindNode(pod.node);
   if (!own || !SelectsNode(*pod.scheduling, *own->labels)) return true;
+  auto stay = cluster.PodsOn(pod.node);
+  std::erase_if(stay, [&](const Pod* other) { return std::ranges::find(leaving, other) != leaving.end(); });
   return std::all_of(spread.begin(), spread.end(), [&](const Spread& each) {
-    const auto fewest = CountLike(pod, each.like, cluster.PodsOn(pod.node));
+    const auto fewest = CountLike(pod, each.like, stay);
     return CountLike(pod, each.like, cluster.PodsOn(node.name)) + 1 - fewest <= each.max_skew;
   });
 }
@@ -47,14 +51,15 @@ bool ReachesAll(const Pod& pod, const Node& node, const ReachTest& reaches) {
                                  [&](const auto& entry) { return reaches(node.node_id, entry.first); });
 }
 
-Obstacle ObstacleOn(const Pod& pod, const Node& node, const Cluster& cluster, const ReachTest& reaches) {
+Obstacle ObstacleOn(const Pod& pod, const Node& node, const Cluster& cluster, const ReachTest& reaches,
+                    const std::vector<const Pod*>& leaving) {
   const bool fits = TakesPods(node) && Fits(*pod.scheduling, *node.labels) &&
                     std::all_of(pod.places.begin(), pod.places.end(),
                                 [&](const auto& place) { return Fits(*place, *node.labels); }) &&
                     !HasItsLike(pod, cluster.PodsOn(node.name));
   if (!fits) return Obstacle::kNode;
   if (!HasRoom(*node.labels, pod.asks)) return Obstacle::kRoom;
-  if (!KeepsSpread(pod, node, cluster)) return Obstacle::kSpread;
+  if (!KeepsSpread(pod, node, cluster, leaving)) return Obstacle::kSpread;
   return ReachesAll(pod, node, reaches) ? Obstacle::kNone : Obstacle::kArray;
 }
 
@@ -83,15 +88,15 @@ bool TakesPods(const Node& node) {
 }
 
 bool CouldRunOn(const Pod& pod, const Node& node, const Cluster& cluster, const ReachTest& reaches) {
-  return ObstacleOn(pod, node, cluster, reaches) == Obstacle::kNone;
+  return ObstacleOn(pod, node, cluster, reaches, {}) == Obstacle::kNone;
 }
 
-std::string WhyNowhere(const Pod& pod, const NodeName& node, const Cluster& cluster,
-                       const ReachTest& reaches) {
+std::string WhyNowhere(const Pod& pod, const NodeName& node, const Cluster& cluster, const ReachTest& reaches,
+                       const std::vector<const Pod*>& leaving) {
   auto least = Obstacle::kNode;
   for (const auto& [name, other] : cluster.nodes()) {
     if (name == node) continue;
-    least = std::min(least, ObstacleOn(pod, other, cluster, reaches));
+    least = std::min(least, ObstacleOn(pod, other, cluster, reaches, leaving));
     if (least == Obstacle::kNone) break;
   }
   return TextOf(least);

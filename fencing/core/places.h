@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "fencing/core/cluster.h"
 
@@ -16,8 +17,9 @@ using ReachTest = std::function<bool(const NodeId&, const ArrayId&)>;
 bool TakesPods(const Node& node);
 // `pod`, which runs on another node now.
 bool CouldRunOn(const Pod& pod, const Node& node, const Cluster& cluster, const ReachTest& reaches);
-// Why no other node than `node` could take the pod; empty: one could.
-std::string WhyNowhere(const Pod& pod, const NodeName& node, const Cluster& cluster,
-                       const ReachTest& reaches);
+// Why no other node than `node` could take the pod; empty: one could. `leaving`: pods that leave its node
+// with it, and count there no more.
+std::string WhyNowhere(const Pod& pod, const NodeName& node, const Cluster& cluster, const ReachTest& reaches,
+                       const std::vector<const Pod*>& leaving = {});
 
 }  // namespace lunkeeper::fencing

@@ -25,7 +25,7 @@ namespace {
 
 constexpr size_t kMostErrorBytes = 64 << 10;
 // For the thread that opens connections in advance: the limit for one, and the pause after a failure.
-constexpr absl::Duration kOpenTime = absl::Seconds(2);
+constexpr absl::Duration kOpenTime = absl::Seconds(5);
 constexpr absl::Duration kOpenPause = absl::Seconds(1);
 // For the first attempt at a connection. One that hangs may lead to another server the next time.
 constexpr absl::Duration kFirstConnect = absl::Seconds(1);
