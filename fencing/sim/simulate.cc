@@ -250,9 +250,12 @@ void RunTrusting(World& world, Faults& faults) {
   world.Cut(node, api);
   world.Cut(api, node);
   world.Trace(victim.id().value() + " is cut off from the API server");
+  auto limit = kKubernetesSays + world.settings.partition_grace + kFailoverByAnother;
+  const bool stalls = random.Percent(50);
   for (auto& replica : world.replicas)
-    if (replica->Leads()) replica->FailAtAction(static_cast<int>(random.Between(1, 8)), random.Percent(50));
-  world.RunUntil(world.now() + kKubernetesSays + world.settings.partition_grace + kFailoverByAnother);
+    if (replica->Leads()) replica->FailAtAction(static_cast<int>(random.Between(1, 8)), stalls);
+  if (stalls) limit = limit + world.settings.partition_grace;  // it waits for all of that anew
+  world.RunUntil(world.now() + limit);
   if (&MachineOfPod(world, workload) == &victim)
     throw Violation(workload.id.value() + " stays on a node that Kubernetes has lost for long");
   world.Mend(node, api);
