@@ -28,7 +28,11 @@ void RollOutPlugins(World& world) {
     world.After(at, [&world, &each = *machine] {
       world.checker->Sick(each.id(), Cause::kPlugin, true);
       each.ClosePlugin();
-      world.After(kPluginDown, [&world, id = each.id()] { world.checker->Sick(id, Cause::kPlugin, false); });
+      world.After(kPluginDown, [&world, &each] {
+        world.checker->Sick(each.id(), Cause::kPlugin, false);
+        // One that hung meanwhile has been mended, which left it to the last of what ails it.
+        if (!world.checker->IsSick(each.id(), Cause::kPlugin)) each.HangPlugin(false);
+      });
     });
     at = at + world.random().Between(500_ms, 6_s);
   }
