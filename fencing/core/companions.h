@@ -3,7 +3,6 @@
 // others runs where it could go too, or moves with it. Only pods with a claim are seen. Where none of the
 // others is seen, nothing is said of them. Made for one plan of one node; nothing fails.
 
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,10 +10,6 @@
 #include "fencing/core/places.h"
 
 namespace lunkeeper::fencing {
-
-inline bool IsAmong(const std::vector<const Pod*>& pods, const Pod* pod) {
-  return std::find(pods.begin(), pods.end(), pod) != pods.end();
-}
 
 class Companions {
  public:

@@ -39,7 +39,7 @@ bool KeepsSpread(const Pod& pod, const Node& node, const Cluster& cluster,
   const auto* own = cluster.FindNode(pod.node);
   if (!own || !SelectsNode(*pod.scheduling, *own->labels)) return true;
   auto stay = cluster.PodsOn(pod.node);
-  std::erase_if(stay, [&](const Pod* other) { return std::ranges::find(leaving, other) != leaving.end(); });
+  std::erase_if(stay, [&](const Pod* other) { return IsAmong(leaving, other); });
   return std::all_of(spread.begin(), spread.end(), [&](const Spread& each) {
     const auto fewest = CountLike(pod, each.like, stay);
     return CountLike(pod, each.like, cluster.PodsOn(node.name)) + 1 - fewest <= each.max_skew;

@@ -2,6 +2,7 @@
 // Where a pod could run instead. Not a scheduler: only what no scheduler could overrule, as far as it is
 // seen. A pod that is moved and fits nowhere stays Pending. Pure functions of what is seen.
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -12,6 +13,10 @@ namespace lunkeeper::fencing {
 
 // Whether a node reaches an array now; empty: that is not asked.
 using ReachTest = std::function<bool(const NodeId&, const ArrayId&)>;
+
+inline bool IsAmong(const std::vector<const Pod*>& pods, const Pod* pod) {
+  return std::find(pods.begin(), pods.end(), pod) != pods.end();
+}
 
 // It takes pods at all. Where no driver of ours is registered a pod would wait for its volumes for ever.
 bool TakesPods(const Node& node);
