@@ -232,7 +232,7 @@ TEST_CASE("the driver's own pods are known by their label, in its own namespace 
   foreign["metadata"]["labels"] = {{"app.kubernetes.io/component", "node"}};
   CHECK_FALSE(ReadPod(foreign, "storage"));
   Json with_claim = pod;
-  with_claim["spec"]["volumes"] = {kClaim};
+  with_claim["spec"]["volumes"] = Json::array({kClaim});
   const auto other = ReadPod(with_claim, "storage");
   REQUIRE(other);
   CHECK_FALSE(other->plugin);
