@@ -94,7 +94,13 @@ class ControlPlane(Host):
                     self._program("kube-scheduler", [kubeconfig, "--leader-elect=false"]),
                     # Waits for the snapshot CRDs by ending and being started again.
                     self._program(
-                        "snapshot-controller", [kubeconfig, "--feature-gates=CSIVolumeGroupSnapshot=true"]
+                        "snapshot-controller",
+                        [
+                            kubeconfig,
+                            "--feature-gates=CSIVolumeGroupSnapshot=true",
+                            # By default it waits up to five minutes after an error, longer than any test.
+                            "--retry-interval-max=10s",
+                        ],
                     ),
                     self._program("coredns", ["-conf", self.folder / "Corefile"]),
                 ],

@@ -124,7 +124,12 @@ def test_a_group_is_brought_back_by_its_handles(workloads):
     workloads.wait_for_bound("restored")
     assert list(workloads.members("group").values()) == ["member"], "the array said whose it is"
     workloads.delete("volumegroupsnapshot", "group")
-    wait_until(lambda: not workloads.members("group"), 60, "its snapshot has gone", pause=0.2)
+    wait_until(
+        lambda: not workloads.members("group"),
+        60,
+        lambda: f"its snapshot has gone: {workloads.events('member')}",
+        pause=0.2,
+    )
     assert not at_the_array(workloads)
 
 
