@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/status_macros.h"
 #include "devices/array/tgt/image_questions.h"
 
 namespace lunkeeper {
@@ -16,7 +17,22 @@ constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
 }  // namespace
 
 absl::StatusOr<LunBacking> GatedQuestions::BackingOf(const GrantRow& grant) {
-  const std::shared_ptr<Question> question = Ask(images_.VolumePath(grant.volume));
+  const std::string path = images_.VolumePath(grant.volume);
+  return AskUntilRelease(grant, {path, 0}, [this, path] { return images_.BackingOf(path); });
+}
+
+absl::Status GatedQuestions::RegisterOpened(const GrantRow& grant) {
+  const std::string path = images_.VolumePath(grant.volume);
+  const auto ask = [this, path]() -> Answer {
+    RETURN_IF_ERROR(images_.RegisterOpened(path));
+    return LunBacking{.path = path};
+  };
+  return AskUntilRelease(grant, {path, ++registrations_}, ask).status();
+}
+
+GatedQuestions::Answer GatedQuestions::AskUntilRelease(const GrantRow& grant, const Name& name,
+                                                       std::function<Answer()> ask) {
+  const std::shared_ptr<Question> question = Ask(name, std::move(ask));
   // A slow store is not a silent one. From when it was asked: each of the calls in line, which are other
   // nodes' of a shared volume, would keep the gate for as long again.
   const auto asked_for = std::chrono::steady_clock::now() - question->asked;
@@ -33,23 +49,24 @@ absl::StatusOr<LunBacking> GatedQuestions::BackingOf(const GrantRow& grant) {
   return *std::move(answer);
 }
 
-// One thread for each volume at most, since a node repeats a call that was given up.
-std::shared_ptr<GatedQuestions::Question> GatedQuestions::Ask(const std::string& path) {
+// A node repeats a call that was given up. It then waits for the backing, for which each volume has one
+// thread at most, and so begins no further registration while its image is silent.
+std::shared_ptr<GatedQuestions::Question> GatedQuestions::Ask(const Name& name, std::function<Answer()> ask) {
   const absl::MutexLock lock(&mu_);
   EndAnswered();
-  Asked& asked = asked_[path];
+  Asked& asked = asked_[name];
   if (asked.question) return asked.question;
   asked.question = std::make_shared<Question>();
-  asked.thread = std::jthread([this, path, question = asked.question] {
-    absl::StatusOr<LunBacking> answer = images_.BackingOf(path);
+  asked.thread = std::jthread([this, ask = std::move(ask), question = asked.question] {
+    Answer answer = ask();
     const absl::MutexLock answered(&mu_);
     question->answer = std::move(answer);
   });
   return asked.question;
 }
 
-std::optional<absl::StatusOr<LunBacking>> GatedQuestions::AwaitAnswer(const Question& question,
-                                                                      absl::Duration within) {
+std::optional<GatedQuestions::Answer> GatedQuestions::AwaitAnswer(const Question& question,
+                                                                  absl::Duration within) {
   const auto is_answered = +[](const Question* asked) { return asked->answer.has_value(); };
   const absl::MutexLock lock(&mu_);
   mu_.AwaitWithTimeout(absl::Condition(is_answered, &question), within);

@@ -3,17 +3,22 @@
 // and the store may be silent for as long as it takes: so the call gives up once a grant of the volume is to
 // be released.
 //
-// Thread-safe. A question goes on when nobody waits for it any more, and the next call for the volume waits
-// for its answer. The destructor waits for questions that were begun. What it is made of outlives it.
+// Thread-safe. A question goes on when nobody waits for it any more. The destructor waits for questions that
+// were begun. What it is made of outlives it.
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -26,28 +31,36 @@ class GatedQuestions {
  public:
   GatedQuestions(Catalogue& catalogue, const ImageStore& images) : catalogue_(catalogue), images_(images) {}
 
-  // As ImageStore::BackingOf, of the grant's volume. UNAVAILABLE, too: it was given up.
+  // As those of ImageStore, of the grant's volume. UNAVAILABLE, too: it was given up. The next call for the
+  // volume's backing waits for the same answer.
   absl::StatusOr<LunBacking> BackingOf(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
+  // Each time anew: an older answer is of what tgtd had open before.
+  absl::Status RegisterOpened(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  using Answer = absl::StatusOr<LunBacking>;
+  // The image's path, and 0 or the number of a registration.
+  using Name = std::pair<std::string, uint64_t>;
   struct Question {
-    std::optional<absl::StatusOr<LunBacking>> answer;  // with mu_
+    std::optional<Answer> answer;  // with mu_
     const std::chrono::steady_clock::time_point asked = std::chrono::steady_clock::now();
   };
   struct Asked {
     std::shared_ptr<Question> question;
     std::jthread thread;
   };
-  std::shared_ptr<Question> Ask(const std::string& path) ABSL_LOCKS_EXCLUDED(mu_);
-  std::optional<absl::StatusOr<LunBacking>> AwaitAnswer(const Question& question, absl::Duration within)
+  Answer AskUntilRelease(const GrantRow& grant, const Name& name, std::function<Answer()> ask)
       ABSL_LOCKS_EXCLUDED(mu_);
+  std::shared_ptr<Question> Ask(const Name& name, std::function<Answer()> ask) ABSL_LOCKS_EXCLUDED(mu_);
+  std::optional<Answer> AwaitAnswer(const Question& question, absl::Duration within) ABSL_LOCKS_EXCLUDED(mu_);
   void EndAnswered() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsReleaseDue(const GrantRow& grant) const;
 
   Catalogue& catalogue_;
   const ImageStore& images_;
+  std::atomic<uint64_t> registrations_ = 0;
   absl::Mutex mu_;
-  std::map<std::string, Asked> asked_ ABSL_GUARDED_BY(mu_);  // by path
+  std::map<Name, Asked> asked_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace lunkeeper

@@ -244,10 +244,11 @@ absl::Status GrantTargets::OpenTarget(const GrantRow& grant, const std::optional
   ASSIGN_OR_RETURN(const bool wanted, IsWanted(grant));
   if (!wanted) return absl::OkStatus();
   ASSIGN_OR_RETURN(const VolumeRow row, catalogue_.volumes().FindVolume(grant.cluster, grant.volume));
-  if (backing) return table_.OpenTarget(grant, row.volume, *backing);
   if (table_.IsOpen(grant)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const LunBacking asked, gated_questions_.BackingOf(grant));
-  return table_.OpenTarget(grant, row.volume, asked);
+  Backing asked = backing ? *backing : gated_questions_.BackingOf(grant);
+  RETURN_IF_ERROR(asked.status());
+  if (asked->opened) asked->opened = [&] { return gated_questions_.RegisterOpened(grant); };
+  return table_.OpenTarget(grant, row.volume, *asked);
 }
 
 absl::Status GrantTargets::GrowLun(const GrantRow& grant) {
@@ -269,7 +270,7 @@ absl::Status GrantTargets::GrowLun(const GrantRow& grant) {
                          absl::StrCat("volume ", grant.volume.value(), ": its commands are not over"));
   }
   // Whether or not it grew, tgtd may have opened the image anew. Not registered, it stays offline.
-  if (const absl::Status opened = images_.RegisterOpened(backing.path); !opened.ok()) {
+  if (const absl::Status opened = gated_questions_.RegisterOpened(grant); !opened.ok()) {
     table_.ForgetOpen(grant);
     const absl::MutexLock lock(&held_mu_);
     held_.insert_or_assign(grant.generation, Restoration{grant});

@@ -1,6 +1,5 @@
 // Images that do not answer, among others that do. It has a real tgtd, and needs root.
 
-#include <fcntl.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -19,11 +18,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
-#include "base/unique_fd.h"
 #include "devices/array/tgt/grant_targets.h"
 #include "devices/array/tgt/testing/array_fixture.h"
 #include "devices/array/tgt/testing/held_at.h"
 #include "devices/array/tgt/testing/one_is_silent.h"
+#include "devices/array/tgt/testing/slow_to_open.h"
 #include "devices/array/tgt/tgt_daemon.h"
 #include "devices/array/tgt/tgtd_lock.h"
 
@@ -86,6 +85,27 @@ struct WithOneSilent : ArrayFixture {
   bool Writes(const Grant& grant) {
     const auto initiator = PlainInitiator::Login(grant.connection);
     return initiator.ok() && (*initiator)->Write(0, 'x');
+  }
+  GrantRow AddGrant(const VolumeId& volume) {
+    const GrantRow first = RowOf(grants[0]);
+    const GrantRequest request = {
+        .volume = volume, .node = NodeId("node-b.1"), .access = Access::kSharedWrite};
+    return catalogue->grants().AddGrant(first.cluster, request, {"secret"}).value();
+  }
+  // Nor does it hold up a fence.
+  void CheckHoldsUpNoRelease(const Grant& grant, const std::function<void()>& call) {
+    const GrantRow row = RowOf(grant);
+    std::jthread calling([&] {
+      const auto pass = gates.Enter(row.volume, absl::Now() + absl::Minutes(1));
+      call();
+    });
+    REQUIRE(Eventually([&] { return !gates.Enter(row.volume, absl::InfinitePast()).has_value(); }));
+    REQUIRE(catalogue->grants().SetReleasing(row.generation) == absl::OkStatus());
+    CHECK(targets->FinishReleasing({row}, absl::Now() + absl::Seconds(20)) == absl::OkStatus());
+    CHECK_FALSE(HasTarget(grant));
+    store.LetAnswer();
+    calling.join();
+    daemon.reset();
   }
   ~WithOneSilent() { store.LetAnswer(); }
 
@@ -185,9 +205,7 @@ TEST_CASE_METHOD(WithOneSilent,
   EndTgtd();
   Serve();
   const GrantRow row = RowOf(grants[1]);
-  const GrantRequest request = {
-      .volume = row.volume, .node = NodeId("node-b.1"), .access = Access::kSharedWrite};
-  const GrantRow other = catalogue->grants().AddGrant(row.cluster, request, {"secret"}).value();
+  const GrantRow other = AddGrant(row.volume);
   std::vector<std::jthread> calls(12);
   for (std::jthread& call : calls)
     call = std::jthread([&] {
@@ -205,18 +223,22 @@ TEST_CASE_METHOD(WithOneSilent,
 
 TEST_CASE_METHOD(WithOneSilent, "a release does not wait behind a growth of an image that does not answer") {
   Serve();  // by the tgtd that has it open
-  const GrantRow row = RowOf(grants[1]);
-  std::jthread growth([&] {
-    const auto pass = gates.Enter(row.volume, absl::Now() + absl::Minutes(1));
-    targets->GrowLun(row).IgnoreError();
-  });
-  REQUIRE(Eventually([&] { return !gates.Enter(row.volume, absl::InfinitePast()).has_value(); }));
-  REQUIRE(catalogue->grants().SetReleasing(row.generation) == absl::OkStatus());
-  CHECK(targets->FinishReleasing({row}, absl::Now() + absl::Seconds(20)) == absl::OkStatus());
-  CHECK_FALSE(HasTarget(grants[1]));
-  store.LetAnswer();
-  growth.join();
-  daemon.reset();
+  CheckHoldsUpNoRelease(grants[1], [&] { targets->GrowLun(RowOf(grants[1])).IgnoreError(); });
+}
+
+TEST_CASE_METHOD(WithOneSilent,
+                 "a release does not wait behind a growth whose image falls silent when tgtd has opened it") {
+  store.SilenceRegistering(grants[2].volume);
+  Serve();
+  CheckHoldsUpNoRelease(grants[2], [&] { targets->GrowLun(RowOf(grants[2])).IgnoreError(); });
+}
+
+TEST_CASE_METHOD(WithOneSilent,
+                 "a release does not wait behind a grant whose image falls silent when tgtd has opened it") {
+  store.SilenceRegistering(grants[2].volume);
+  Serve();
+  const GrantRow other = AddGrant(grants[2].volume);
+  CheckHoldsUpNoRelease(grants[2], [&] { targets->OpenTarget(other).IgnoreError(); });
 }
 
 TEST_CASE_METHOD(WithOneSilent, "a grant that is asked for again does not wait for an image that is served") {
@@ -233,18 +255,6 @@ TEST_CASE_METHOD(WithOneSilent, "a grant that is asked for again does not wait f
   call.join();
   CHECK(opened == absl::OkStatus());
 }
-
-// An image that nobody can open while it lives, for less than a minute: who tries waits.
-class Unopenable {
- public:
-  explicit Unopenable(const std::string& path) : fd_(::open(path.c_str(), O_RDWR | O_CLOEXEC)) {
-    ::signal(SIGIO, SIG_IGN);  // which says that somebody tries
-    REQUIRE(::fcntl(fd_.get(), F_SETLEASE, F_WRLCK) == 0);
-  }
-
- private:
-  const UniqueFd fd_;
-};
 
 TEST_CASE_METHOD(WithOneSilent,
                  "an image that falls silent just before tgtd opens it keeps no other volume away for long") {
@@ -317,34 +327,6 @@ TEST_CASE_METHOD(WithOneSilent, "a tgtd that serves at another control port is n
   CHECK(absl::IsFailedPrecondition(StartServing(elsewhere)));
   CHECK(TgtdProcess(--options.control_port) == before);
 }
-
-// Images each of which takes a while to open. The kernel tells by its lease of the file that somebody tries.
-class SlowToOpen {
- public:
-  explicit SlowToOpen(const std::vector<std::string>& paths) {
-    ::signal(SIGIO, SIG_IGN);
-    for (const std::string& path : paths) {
-      files_.emplace_back(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-      REQUIRE(::fcntl(files_.back().get(), F_SETLEASE, F_WRLCK) == 0);
-    }
-    thread_ = std::jthread([this] { LetOpen(); });
-  }
-  ~SlowToOpen() { over_.Notify(); }
-
- private:
-  void LetOpen() {
-    while (!files_.empty() && !over_.WaitForNotificationWithTimeout(absl::Milliseconds(10))) {
-      const auto tried = std::ranges::find_if(
-          files_, [](const UniqueFd& file) { return ::fcntl(file.get(), F_GETLEASE) != F_WRLCK; });
-      if (tried == files_.end()) continue;
-      over_.WaitForNotificationWithTimeout(absl::Seconds(4));
-      files_.erase(tried);
-    }
-  }
-  std::vector<UniqueFd> files_;
-  absl::Notification over_;
-  std::jthread thread_;  // last: it uses the others
-};
 
 TEST_CASE_METHOD(WithOneSilent,
                  "a tgtd that opens image after image, each of them slowly, is not ended for it") {

@@ -20,6 +20,8 @@ class OneIsSilent final : public ImageStore {
   explicit OneIsSilent(std::string directory) : directory_(std::move(directory)) {}
   ~OneIsSilent() override { LetAnswer(); }
   void Silence(const VolumeId& id) { silent_ = VolumePath(id); }
+  // Only when tgtd has it open.
+  void SilenceRegistering(const VolumeId& id) { unregistered_ = VolumePath(id); }
   // Its answer is an error, after this.
   void Damage(const VolumeId& id, std::function<void()> before) {
     before_ = std::move(before);
@@ -32,11 +34,18 @@ class OneIsSilent final : public ImageStore {
   std::string VolumePath(const VolumeId& id) const override { return directory_ + "/volumes/" + id.value(); }
   absl::StatusOr<LunBacking> BackingOf(const std::string& path) const override {
     if (path == silent_) answers_.WaitForNotification();
-    if (path != damaged_) return LunBacking{.path = path, .may_be_silent_alone = true};
-    before_();
-    return kNot;
+    if (path == damaged_) {
+      before_();
+      return kNot;
+    }
+    LunBacking backing = {.path = path, .may_be_silent_alone = true};
+    if (path == unregistered_) backing.opened = [this, path] { return RegisterOpened(path); };
+    return backing;
   }
-  absl::Status RegisterOpened(const std::string& path) const override { return BackingOf(path).status(); }
+  absl::Status RegisterOpened(const std::string& path) const override {
+    if (path == unregistered_) answers_.WaitForNotification();
+    return BackingOf(path).status();
+  }
 
   std::string SnapshotPath(const VolumeId&, const SnapshotId&) const override { return ""; }
   absl::Status CheckIsClosed(const std::string&) const override { return kNot; }
@@ -78,7 +87,7 @@ class OneIsSilent final : public ImageStore {
  private:
   inline static const absl::Status kNot = absl::UnimplementedError("not of this store");
   const std::string directory_;
-  std::string silent_, damaged_;
+  std::string silent_, unregistered_, damaged_;
   std::function<void()> before_;
   mutable absl::Notification answers_;
 };
