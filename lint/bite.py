@@ -235,7 +235,7 @@ RPCS = {
 }
 POOLS = {f"node/{name}.h": methods(name, "  void Open() {}") for name in "ABC"}
 OPENERS = {f"node/{name}.cc": "namespace {\nvoid Open() {}\n}\n" for name in "abc"}
-RUNS_FAILOVER = '#include "fencing/failover/failover.h"\n'
+RUNS_PRODUCT = "".join(f'#include "{header}"\n' for header in names.RUNS)
 NAME_BITES = (
     Bite(
         names.check_class_names,
@@ -253,13 +253,16 @@ NAME_BITES = (
     ),
     Bite(
         names.check_simulator,
-        {"fencing/failover/x.h": "class X {};\n", "fencing/sim/x.h": f"{RUNS_FAILOVER}class X {{}};\n"},
-        {"fencing/failover/x.h": "class X {};\n", "fencing/sim/x.h": f"{RUNS_FAILOVER}class Y {{}};\n"},
+        {"fencing/failover/x.h": "class X {};\n", "fencing/sim/x.h": f"{RUNS_PRODUCT}class X {{}};\n"},
+        {"fencing/failover/x.h": "class X {};\n", "fencing/sim/x.h": f"{RUNS_PRODUCT}class Y {{}};\n"},
     ),
-    Bite(
-        names.check_simulator,
-        {"fencing/sim/x.cc": "int x;\n"},
-        {"fencing/sim/x.cc": RUNS_FAILOVER},
+    *(
+        Bite(
+            names.check_simulator,
+            includes("fencing/sim/x.cc", *(other for other in names.RUNS if other != header)),
+            includes("fencing/sim/x.cc", *names.RUNS),
+        )
+        for header in names.RUNS
     ),
     Bite(
         names.check_one_word_share,

@@ -50,10 +50,10 @@ def is_nested(tree: Tree, tag: Tag) -> bool:
     return tag.in_class or tree.lines(tag.path)[tag.line - 1].startswith(" ")
 
 
-# What the simulator runs of the product, and the header by which it does.
+# What the simulator runs of the product, and the headers by which it does.
 SIMULATOR = "fencing/sim/"
 SIMULATED = ("fencing/core/", "fencing/failover/", "fencing/kube/")
-RUNS = "fencing/failover/failover.h"
+RUNS = ("fencing/failover/failover.h", "fencing/failover/replica_poll.h")
 
 
 def twice_named_classes(tree: Tree) -> list[str]:
@@ -173,7 +173,7 @@ def check_class_names(tree: Tree) -> list[str]:
 
 
 def check_simulator(tree: Tree) -> list[str]:
-    """The simulator runs the product's failover, and has none of its classes anew."""
+    """The simulator runs the product's own code, and has none of its classes anew."""
     tags = [tag for tag in tags_in(tree, "product", "simulation") if tag.kind in ("class", "struct")]
     there = {tag.name for tag in tags if tag.path.startswith(SIMULATED) and not is_nested(tree, tag)}
     problems = [
@@ -182,9 +182,11 @@ def check_simulator(tree: Tree) -> list[str]:
         if tag.path.startswith(SIMULATOR) and tag.name in there
     ]
     files = [name for name in tree.cpp("simulation") if name.startswith(SIMULATOR)]
-    if files and not any(header == RUNS for name in files for _, header in tree.includes(name)):
-        problems.append(f"{SIMULATOR}: nothing includes {RUNS}, so it does not run the product's failover")
-    return problems
+    included = {header for name in files for _, header in tree.includes(name)}
+    missing = [header for header in RUNS if files and header not in included]
+    return problems + [
+        f"{SIMULATOR}: nothing includes {header}, so it does not run the product's" for header in missing
+    ]
 
 
 def check_one_word_share(tree: Tree) -> list[str]:

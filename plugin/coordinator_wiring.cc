@@ -27,10 +27,11 @@
 #include "fencing/failover/failover.h"
 #include "fencing/failover/gateway_event.h"
 #include "fencing/failover/removal_record.h"
+#include "fencing/failover/replica_poll.h"
 #include "fencing/kube/kube_client.h"
 #include "plugin/failover_settings.h"
 #include "plugin/limits_sink.h"
-#include "plugin/replica_poll.h"
+#include "plugin/other_replicas.h"
 
 namespace lunkeeper {
 namespace {
@@ -44,7 +45,7 @@ struct CoordinatorServer {
   std::unique_ptr<kube::KubeClient> failover_kubernetes;
   std::unique_ptr<TokenReviewer> reviewer;
   std::unique_ptr<Authenticator> authenticator, controllers;  // the second may be null, as the next
-  std::unique_ptr<ReplicaPoll> others;
+  std::unique_ptr<fencing::ReplicaPoll> others;
   std::shared_ptr<RemainingArrays> remaining;  // null with --no-failover, as the next ones
   std::unique_ptr<fencing::RemovalWatch> removal_watch;
   kube::LeaseName lease;  // by which replicas choose the leader
@@ -94,7 +95,8 @@ absl::Status OpenReplicaPoll(const CoordinatorOptions& options, const FailoverFl
   server->controllers = std::make_unique<Authenticator>(
       *server->reviewer, NodeAccount{.audience = options.audience, .account = options.controller_account});
   const auto listen = ParseHostPort(options.listen);
-  server->others = std::make_unique<ReplicaPoll>(std::move(replicas), self, listen ? listen->port : 0);
+  server->others = std::make_unique<fencing::ReplicaPoll>(
+      AskOverGrpc(std::move(replicas), listen ? listen->port : 0), self);
   return absl::OkStatus();
 }
 

@@ -1,17 +1,19 @@
 // Controllers that ask each other whether they hear a node: real TLS on loopback, and what may go wrong.
 
-#include "plugin/replica_poll.h"
+#include "fencing/failover/replica_poll.h"
 
 #include <future>
 #include <set>
 
 #include "base/testing/stalling_proxy.h"
+#include "plugin/other_replicas.h"
 #include "plugin/testing/coordinator_rig.h"
 #include "plugin/testing/heartbeating_node.h"
 
 namespace lunkeeper {
 namespace {
 
+using fencing::ReplicaPoll;
 using fencing::ReplicaVotes;
 
 constexpr char kControllers[] = "system:serviceaccount:lunkeeper:controller";
@@ -63,7 +65,7 @@ TEST_CASE("another controller that hears the node says so by its name, and this 
   PollRig rig;
   const uint16_t self = rig.AddReplica("self", {kNode}).port;
   Controller& other = rig.AddReplica("other", {kNode});
-  ReplicaPoll poll(rig.To({self, other.port}), "self", kPort);
+  ReplicaPoll poll(AskOverGrpc(rig.To({self, other.port}), kPort), "self");
   const auto all = [](const ReplicaVotes& votes) { return votes.answered == 1; };
   CHECK(AskUntil(poll, all).heard_by == "other");
   other.sink.SetVote("other", {"node-2.0123456789abcdef"});
@@ -77,42 +79,42 @@ TEST_CASE("who is gone, hangs, is too old or does not trust the caller has no vo
   SECTION("gone") {
     const uint16_t gone = rig.AddReplica("gone", {kNode}).port;
     rig.controllers.back()->Kill();
-    ReplicaPoll poll(rig.To({good.port, gone}), "self", kPort);
+    ReplicaPoll poll(AskOverGrpc(rig.To({good.port, gone}), kPort), "self");
     CHECK(AskUntil(poll, [](const auto& votes) { return votes.answered == 1; }).silent == 1);
   }
   SECTION("it hangs: it is not waited for") {
     Controller& hung = rig.AddReplica("hung", {kNode});
     StallingProxy proxy(hung.port);
-    ReplicaPoll poll(rig.To({good.port, proxy.port()}), "self", kPort);
+    ReplicaPoll poll(AskOverGrpc(rig.To({good.port, proxy.port()}), kPort), "self");
     AskUntil(poll, [](const auto& votes) { return votes.answered == 2; });
     proxy.Stall(true);
     CHECK(AskUntil(poll, [](const auto& votes) { return votes.answered == 1; }).silent == 1);
   }
   SECTION("an older one does not know the question") {
     const uint16_t older = rig.AddController().port;
-    ReplicaPoll poll(rig.To({good.port, older}), "self", kPort);
+    ReplicaPoll poll(AskOverGrpc(rig.To({good.port, older}), kPort), "self");
     CHECK(AskUntil(poll, [](const auto& votes) { return votes.answered == 1; }).silent == 1);
   }
   SECTION("one without failover keeps no count of heartbeats") {
     good.sink.KeepNoCount();
-    ReplicaPoll poll(rig.To({good.port}), "self", kPort);
+    ReplicaPoll poll(AskOverGrpc(rig.To({good.port}), kPort), "self");
     CHECK(AskUntil(poll, no_vote).heard_by.empty());
   }
   SECTION("a node's token opens nothing") {
     rig.WriteToken("token-1");
-    ReplicaPoll poll(rig.To({good.port}), "self", kPort);
+    ReplicaPoll poll(AskOverGrpc(rig.To({good.port}), kPort), "self");
     CHECK(AskUntil(poll, no_vote).heard_by.empty());
   }
   SECTION("no token") {
     rig.WriteToken("");
-    ReplicaPoll poll(rig.To({good.port}), "self", kPort);
+    ReplicaPoll poll(AskOverGrpc(rig.To({good.port}), kPort), "self");
     CHECK(AskUntil(poll, no_vote).heard_by.empty());
   }
   SECTION("a controller with another authority's certificate is believed nothing") {
     TestAuthority foreign(rig.folder, "foreign");
     foreign.Issue(rig.folder / "coordinator", "IP:127.0.0.1");
     const uint16_t impostor = rig.AddReplica("impostor", {kNode}).port;
-    ReplicaPoll poll(rig.To({impostor}), "self", kPort);
+    ReplicaPoll poll(AskOverGrpc(rig.To({impostor}), kPort), "self");
     CHECK(AskUntil(poll, no_vote).heard_by.empty());
   }
 }
@@ -121,7 +123,7 @@ TEST_CASE("the time of a vote is not waited for where a controller has answered 
   PollRig rig;
   Controller& good = rig.AddReplica("other", {kNode});
   Controller& hung = rig.AddReplica("hung", {kNode});
-  ReplicaPoll poll(rig.To({good.port, hung.port}), "self", kPort);
+  ReplicaPoll poll(AskOverGrpc(rig.To({good.port, hung.port}), kPort), "self");
   AskUntil(poll, [](const auto& votes) { return votes.answered == 2; });
   hung.sink.SetVotes(false);
   CHECK(testing::Eventually([&] {
@@ -143,7 +145,7 @@ TEST_CASE("other controllers say what they see, but for one that could not lead"
       .replica = "other", .age = fencing::Span::OfMilliseconds(12'345), .arrays = 2, .nodes = 7};
   rig.controllers.front()->sink.SetSight(sight);
   other.sink.SetSight(sight);
-  ReplicaPoll poll(rig.To({self, other.port, blind.port}), "self", kPort);
+  ReplicaPoll poll(AskOverGrpc(rig.To({self, other.port, blind.port}), kPort), "self");
   ReplicaVotes votes;
   REQUIRE(testing::Eventually([&] {
     votes = Ask(poll, "");
@@ -162,7 +164,7 @@ TEST_CASE("a node learns of a new controller from the answers of one that it ask
   HeartbeatingNode node(rig, {known.port});
   REQUIRE(testing::Eventually([&] { return known.sink.heartbeats() > 0; }));
   Controller& fresh = rig.AddReplica("fresh", {});
-  ReplicaPoll poll(std::move(to_known), "fresh", fresh.port);
+  ReplicaPoll poll(AskOverGrpc(std::move(to_known), fresh.port), "fresh");
   CHECK(testing::Eventually([&] { return fresh.sink.heartbeats() > 0; }));
   CHECK(fresh.sink.last().node == rig.node);
 }
@@ -173,7 +175,7 @@ TEST_CASE("a stranger's word leads no node anywhere") {
   Controller& known = rig.AddReplica("known", {});
   HeartbeatingNode node(rig, {known.port});
   Controller& stranger = rig.AddReplica("stranger", {});
-  ReplicaPoll poll(rig.To({known.port}), "stranger", stranger.port);
+  ReplicaPoll poll(AskOverGrpc(rig.To({known.port}), stranger.port), "stranger");
   AskUntil(poll, [](const ReplicaVotes& votes) { return votes.silent == 1; });
   const int before = known.sink.heartbeats();
   REQUIRE(testing::Eventually([&] { return known.sink.heartbeats() >= before + 6; }));
@@ -182,7 +184,7 @@ TEST_CASE("a stranger's word leads no node anywhere") {
 
 TEST_CASE("a controller that knows of no other goes on at once") {
   PollRig rig;
-  ReplicaPoll poll(rig.To({}), "self", kPort);
+  ReplicaPoll poll(AskOverGrpc(rig.To({}), kPort), "self");
   CHECK(Ask(poll) == ReplicaVotes());
 }
 

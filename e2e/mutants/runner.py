@@ -166,9 +166,9 @@ RUNNER = [
     Mutant(
         "own-vote",
         "a leader that hears nobody holds a failover by its own vote",
-        "plugin/replica_poll.cc",
-        "const bool other = ok && response.replica() != self_;",
-        "const bool other = ok;",
+        "fencing/failover/replica_poll.cc",
+        "const bool other = answer != nullptr && answer->replica != self_;",
+        "const bool other = answer != nullptr;",
         COORDINATOR_TEST,
         "another controller that hears the node*",
     ),

@@ -15,7 +15,7 @@ namespace lunkeeper::fencing::sim {
 namespace {
 
 constexpr Span kAcquireCall = 30_s, kReleaseCall = 15_s, kChannelDies = 3_s, kNoticedStall = 1200_ms;
-constexpr Span kProbe = 400_ms, kVote = 200_ms, kSight = 1_s;  // base/tcp_prober.cc, plugin/replica_poll.cc
+constexpr Span kProbe = 400_ms;  // base/tcp_prober.cc
 constexpr Span kLeadsFor = 3300_ms, kMostDeaf = 5_s;
 
 // A connect to a kernel. No answer comes to a process that is dead, or when nobody waits for it any more.
@@ -65,6 +65,7 @@ struct Replica::Life {
   void End(const std::function<void()>& ended) {
     reaper = process.StartThread([this, ended] {
       failover.reset();
+      poll.reset();
       asker->Stop();
       reaped = true;
       ended();
@@ -75,11 +76,12 @@ struct Replica::Life {
     End([] {});
   }
 
-  static constexpr size_t kMostQuestions = 32;
+  static constexpr size_t kMostQuestions = 256;
   Process process;
   const std::unique_ptr<kube::KubeClient> client;
   const std::unique_ptr<lunkeeper::Arrays> arrays;
   const std::unique_ptr<Workers> asker;
+  std::unique_ptr<ReplicaPoll> poll;
   std::unique_ptr<Failover> failover;
   bool reaped = false;
   std::unique_ptr<Thread> reaper;
@@ -116,8 +118,9 @@ void Replica::Start() {
                           .self = name(),
                           .lease = {"kube-system", "lunkeeper-failover"},
                           .executor = now.process};
-  options.ask_replicas = [this, &now](const NodeId& node, std::function<void(const ReplicaVotes&)> answered) {
-    now.asker->Post([this, &now, node, answered = std::move(answered)] { AskOthers(now, node, answered); });
+  now.poll = std::make_unique<ReplicaPoll>([this, &now] { return ListAsked(now); }, name(), now.process);
+  options.ask_replicas = [&now](const NodeId& node, auto answered) {
+    now.poll->AskAll(node, std::move(answered));
   };
   options.make_prober = [&now] { return std::make_unique<SimulatedProber>(now.process); };
   now.failover = StartFailover(options, *now.arrays, *now.client);
@@ -205,39 +208,37 @@ void Replica::OnClosed(const NodeId& node) {
   });
 }
 
-void Replica::Answer(const NodeId& node, std::function<void(Vote)> reply) {
+void Replica::Answer(const NodeId& node, std::function<void(ReplicaAnswer)> reply) {
   Life& now = life();
   now.process.Deliver([this, &now, node, reply = std::move(reply)] {
     if (!now.failover) return;
-    reply({always_yes_ || now.failover->Hears(node).value_or(false), now.failover->Sight()});
+    const bool hears = !node.empty() && (always_yes_ || now.failover->Hears(node).value_or(false));
+    reply({now.failover->ReplicaName(), hears, now.failover->Sight()});
   });
 }
 
-void Replica::AskOthers(Life& life, const NodeId& node,
-                        const std::function<void(const ReplicaVotes&)>& answered) {
-  auto votes = std::make_shared<ReplicaVotes>();
-  if (life.process.dead()) return answered(*votes);
-  auto waiting = std::make_shared<size_t>(world_.replicas.size() - 1);
-  Process::Wait wait(life.process);
-  for (auto& other : world_.replicas) {
-    if (other.get() == this) continue;
-    world_.Call<Vote>(
-        endpoint_, other->endpoint(), node.empty() ? kSight : kVote,
-        [&at = *other, node](auto reply) { at.Answer(node, reply); },
-        [this, votes, waiting, name = other->name(), node, wake = wait.wake(),
-         counted = std::make_shared<bool>(false)](const Vote* vote) {
-          if (std::exchange(*counted, true)) return;  // it is late
-          vote ? ++votes->answered : ++votes->silent;
-          if (vote && vote->sight) votes->sights.push_back(*vote->sight);
-          if (vote && vote->hears && !node.empty()) votes->heard_by = name, yes_at_[node] = world_.now();
-          if (--*waiting == 0) wake();
-        });
-  }
-  wait.Await();
-  if (world_.Has(Mutant::kVotesIgnored)) votes->heard_by.clear();
-  if (world_.Has(Mutant::kSightsIgnored)) votes->sights.clear();
-  for (auto& sight : votes->sights) sight.nodes += world_.Has(Mutant::kSightsForged) ? 1 : 0;
-  answered(*votes);
+// All of them, as their Service has: its own address is among them.
+std::vector<AskedReplica> Replica::ListAsked(Life& life) {
+  std::vector<AskedReplica> asked;
+  for (auto& other : world_.replicas)
+    asked.push_back({"replica" + std::to_string(other->number_),
+                     [this, &life, &at = *other](const NodeId& node, absl::Duration timeout, auto answered) {
+                       life.asker->Post([this, &life, &at, node, timeout, answered = std::move(answered)] {
+                         const auto answer = Ask(life, at, node, life.process.InWorld(timeout));
+                         answered(answer ? &*answer : nullptr);
+                       });
+                     }});
+  return asked;
+}
+
+std::optional<ReplicaAnswer> Replica::Ask(Life& life, Replica& other, const NodeId& node, Span timeout) {
+  auto answer = life.process.Call<ReplicaAnswer>(other.endpoint(), timeout,
+                                                 [&other, node](auto reply) { other.Answer(node, reply); });
+  if (answer && answer->hears && &other != this) yes_at_[node] = world_.now();
+  if (answer && world_.Has(Mutant::kVotesIgnored)) answer->hears = false;
+  if (answer && world_.Has(Mutant::kSightsIgnored)) answer->sight.reset();
+  if (answer && answer->sight) answer->sight->nodes += world_.Has(Mutant::kSightsForged) ? 1 : 0;
+  return answer;
 }
 
 // Of a node that it hears itself nobody has to be asked.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fencing/failover/failover.h"
+#include "fencing/failover/replica_poll.h"
 #include "fencing/sim/process.h"
 #include "fencing/sim/world.h"
 
@@ -40,12 +41,8 @@ class Replica {
   void Release(const ArrayId& array, const VolumeId& volume, const NodeId& node, Generation generation,
                std::function<void(bool)> reply);
 
-  // From another replica: whether the node's heartbeats reach this one, and what it sees.
-  struct Vote {
-    bool hears = false;
-    std::optional<ReplicaSight> sight;
-  };
-  void Answer(const NodeId& node, std::function<void(Vote)> reply);
+  // From a replica: whether the node's heartbeats reach this one, and what it sees.
+  void Answer(const NodeId& node, std::function<void(ReplicaAnswer)> reply);
   // When another one last said that they do reach it.
   std::optional<WorldTime> YesAt(const NodeId& node) const;
 
@@ -82,7 +79,8 @@ class Replica {
   void Start();
   Settings OwnSettings() const;
   Life& life() const { return *lives_.back(); }
-  void AskOthers(Life& life, const NodeId& node, const std::function<void(const ReplicaVotes&)>& answered);
+  std::vector<AskedReplica> ListAsked(Life& life);
+  std::optional<ReplicaAnswer> Ask(Life& life, Replica& other, const NodeId& node, Span timeout);
 
   World& world_;
   const size_t number_;

@@ -59,7 +59,7 @@ class World {
   void Isolate(Endpoint one) { ++isolated_[one]; }
   void Rejoin(Endpoint one) { --isolated_[one]; }
   bool Open(Endpoint from, Endpoint to) const {
-    return cuts_[from][to] == 0 && isolated_[from] == 0 && isolated_[to] == 0;
+    return from == to || (cuts_[from][to] == 0 && isolated_[from] == 0 && isolated_[to] == 0);
   }
   // Open paths take up to `jitter` longer, and lose so many packets of a hundred, which TCP sends again.
   void SetNetwork(Span jitter, int lost_percent) { jitter_ = jitter, lost_percent_ = lost_percent; }
