@@ -117,6 +117,20 @@ TEST_CASE("a successor's volumes are kept, and no more its predecessor's") {
   CHECK(rig.datapath->initiator().List()->size() == 1);
 }
 
+// No volume comes or goes in between, so the store is given nothing anew.
+TEST_CASE("a successor that is killed soon after it took over leaves all to the next one") {
+  KeptDatapath rig;
+  FileChecker checker(rig.device.path, 32 * kMiB, 8);
+  Datapath successor(rig.dir, {"--take-over"});
+  CHECK(rig.datapath->WaitForExit() == 0);
+  RequireProgress(checker);
+  successor.Kill();
+  rig.datapath->Start();
+  RequireProgress(checker);
+  checker.StopAndCheck();
+  CHECK(rig.HealthOf(rig.device) == DeviceHealth::kHealthy);
+}
+
 TEST_CASE("a volume that is fenced stays so, whichever supervisor dies") {
   KeptDatapath rig;
   const Device fenced = MustAttach(*rig.datapath, rig.target.RequestFor(2));

@@ -119,18 +119,18 @@ bool SupervisedVolumes::IsDone() {
 }
 
 // I/O of volumes that are still attached fails from here on; so no call can be waiting for it, and all calls
-// can be joined. A volume in a call is left alone: that call has it, and its descriptor closes with the
-// process.
+// can be joined. A volume in a call keeps its descriptor, which closes with the process. What was given away
+// is left alone: a successor has the same memory, and has told the store of these very attachments.
 void SupervisedVolumes::EndAll() {
   absl::MutexLock lock(&mutex_);
   ending_ = true;
-  hand_over_ = hand_over_ == HandOverPhase::kNone ? HandOverPhase::kEnded : HandOverPhase::kDone;
   worker_.KillWorker();
   duplicates_.Withdraw();
   for (const auto& [id, volume] : table_.volumes()) {
-    if (!volume->lost()) LoseVolume(*volume, "the data path ends");
+    if (hand_over_ < HandOverPhase::kGiven && !volume->lost()) LoseVolume(*volume, "the data path ends");
     if (!volume->in_call) volume->fuse.device.Reset();
   }
+  hand_over_ = hand_over_ == HandOverPhase::kNone ? HandOverPhase::kEnded : HandOverPhase::kDone;
 }
 
 absl::StatusOr<UniqueFd> SupervisedVolumes::PrepareHandOver(int lock_file, int listener) {
