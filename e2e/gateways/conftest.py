@@ -10,13 +10,7 @@ from cluster.gateways import Gateway, GatewayCluster
 from cluster.running import new_cluster
 from kube.failover.watching import Failover
 from kube.workloads import Workloads
-from kube.writer import Writer
-
-
-class SmallWriter(Writer):
-    """What it wrote is read back in seconds, also from a Ceph that has one OSD and a busy machine."""
-
-    BLOCKS = 512
+from kube.writer import SmallWriter
 
 
 @pytest.fixture(scope="session")

@@ -53,15 +53,7 @@ class Workloads:
 
     def pod(self, name, claim=None, more_volumes=(), **spec):
         """`spec`: differences from the usual pod, such as other volumes than the claim's."""
-        claimed = {"name": "data", "persistentVolumeClaim": {"claimName": claim}}
-        self.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": name},
-                "spec": {**pod_spec(), "volumes": [claimed, *more_volumes], **spec},
-            }
-        )
+        self.apply(pod_object(name, claim, more_volumes, **spec))
 
     def pod_with_claim(self, name, claim="data", **differences):
         """A ready pod with a claim of its own. `differences`: of the claim from the usual one."""
@@ -237,6 +229,17 @@ def pod_spec():
                 "volumeMounts": [{"name": "data", "mountPath": "/data"}],
             }
         ],
+    }
+
+
+def pod_object(name, claim=None, more_volumes=(), **spec):
+    """As Workloads.pod makes it."""
+    claimed = {"name": "data", "persistentVolumeClaim": {"claimName": claim}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {**pod_spec(), "volumes": [claimed, *more_volumes], **spec},
     }
 
 

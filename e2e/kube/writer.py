@@ -20,7 +20,8 @@ class Writer:
 
     def __init__(self, workloads, name, claim, *, block=False, owner="Pod", file=FILE, **spec):
         """`owner`: Pod, or StatefulSet for a pod that is recreated; `claim` is its template then, or the name
-        of a claim that it shares with other writers, each with a `file` of its own.
+        of a claim that it shares with other writers, each with a `file` of its own. Or a function that makes
+        the pod, with the arguments of Workloads.pod.
         """
         self.workloads, self.name, self.target = workloads, name, DEVICE if block else file
         self.pod = f"{name}-0" if owner == "StatefulSet" else name
@@ -28,7 +29,9 @@ class Writer:
         folder.mkdir(exist_ok=True)
         self.record = folder / f"{workloads.namespace}-{name}"
         spec = {**self._spec(block), **spec}
-        if owner == "Pod":
+        if callable(owner):
+            owner(name, claim, **spec)
+        elif owner == "Pod":
             workloads.pod(name, claim, **spec, restartPolicy="Never")
         elif isinstance(claim, str):
             workloads.stateful_set(name, shares=claim, **spec)
@@ -129,3 +132,9 @@ class Writer:
             f"--device={device or self.target}",
             f"--record=/records/{self.record.name}",
         )
+
+
+class SmallWriter(Writer):
+    """What it wrote is read back in a second or so, also on a busy machine."""
+
+    BLOCKS = 512

@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from kube.failover import watching
+from kube.failover import settings, watching
 
 
 def pytest_collection_modifyitems(items):
@@ -17,3 +17,11 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture
 def place(failover, workloads):
     return functools.partial(watching.place, failover, workloads)
+
+
+@pytest.fixture
+def change_settings(failover):
+    """Changes them until the test is over."""
+    yield functools.partial(settings.change, failover)
+    failover.end()  # each controller has to read them
+    settings.change(failover)

@@ -174,18 +174,16 @@ class Failover:
 
         return wait_until(apart, READY_SECONDS, "the controllers run on different nodes", pause=1)
 
+    def without_controller(self):
+        controllers = self.with_controllers()
+        return next(name for name in self.cluster.nodes if name not in controllers)
+
     def said(self, but_on=None):
         """What each controller says of itself and of the nodes, but for those on one node."""
+        command = "--container=lunkeeper -- lunkeeper status --endpoint=unix:///admin/admin.sock".split()
         return [
             self.kubectl.attempt(
-                "exec",
-                f"--namespace={deploy.NAMESPACE}",
-                pod["metadata"]["name"],
-                "--container=lunkeeper",
-                "--",
-                "lunkeeper",
-                "status",
-                "--endpoint=unix:///admin/admin.sock",
+                "exec", f"--namespace={deploy.NAMESPACE}", pod["metadata"]["name"], *command
             ).stdout
             for pod in deploy.pods(self.cluster, "controller")
             if but_on is None or pod["spec"]["nodeName"] != but_on
@@ -333,6 +331,12 @@ class Placed:
 
     def moves(self, seconds=MOVES_SECONDS):
         """Waits until its replacement writes on another node; returns that node."""
+        there = self.runs_elsewhere(seconds)
+        self.writer.goes_on(seconds=seconds)
+        return there
+
+    def runs_elsewhere(self, seconds=MOVES_SECONDS):
+        """Waits until it does; returns the other node."""
 
         def moved():
             pod = self.pod()
@@ -342,7 +346,7 @@ class Placed:
             )
             return where if running and where != self.node else None
 
-        there = wait_until(
+        return wait_until(
             moved,
             seconds,
             lambda: (
@@ -351,8 +355,6 @@ class Placed:
             ),
             pause=0.1,
         )
-        self.writer.goes_on(seconds=seconds)
-        return there
 
     def stays(self, uid):
         """Whether it is still the same pod."""
