@@ -269,8 +269,11 @@ absl::Status GrantTargets::GrowLun(const GrantRow& grant) {
                    : absl::UnavailableError(
                          absl::StrCat("volume ", grant.volume.value(), ": its commands are not over"));
   }
-  // Whether or not it grew, tgtd may have opened the image anew. Not registered, it stays offline.
-  if (const absl::Status opened = gated_questions_.RegisterOpened(grant); !opened.ok()) {
+  // Whether or not it grew, tgtd may have opened the image anew. Not registered, it stays offline. Without an
+  // answer tgtd may open it only later, and what the store names now is not the client that will write.
+  absl::Status opened = grown;
+  if (grown.ok() || table_.IsOpen(grant)) opened = gated_questions_.RegisterOpened(grant);
+  if (!opened.ok()) {
     table_.ForgetOpen(grant);
     const absl::MutexLock lock(&held_mu_);
     held_.insert_or_assign(grant.generation, Restoration{grant});

@@ -292,6 +292,7 @@ TEST_CASE_METHOD(WithOneSilent, "a tgtd that hangs while an image grows is start
   std::filesystem::copy(path + ".open", path);
   const Unopenable unopenable(path);
   CHECK(absl::IsUnavailable(targets->GrowLun(RowOf(grants[1]))));
+  CHECK_FALSE(table->IsOpen(RowOf(grants[1])));  // nobody knows yet by which client it will be
   const auto is_another = [&] {
     const pid_t now = TgtdProcess(options.control_port);
     return now != 0 && now != before;

@@ -110,6 +110,7 @@ absl::Status TargetTable::OpenImage(const GrantRow& grant, const LunBacking& bac
   RETURN_IF_ERROR(openings_.BeginOpening(grant.generation));
   const absl::Status opened = open();
   openings_.EndOpening(grant.generation, opened);
+  if (absl::IsUnavailable(opened)) ForgetOpen(grant);  // it may open it yet, by a client that nobody knows
   return opened;
 }
 
