@@ -108,7 +108,10 @@ class ImageStore {
   virtual absl::Status KeepImage(const std::string& path) const = 0;
   // Deletes an image that was made and not kept.
   virtual void DropNewImage(const std::string& path) const = 0;
-  // Lasting, before its row goes. OK when there is none.
+  // Before a deletion, and outside the change of the catalogue, which all others wait for: what the store has
+  // to be asked, and may be silent about. UnmarkDeleted undoes it. OK when there is no image.
+  virtual absl::Status PrepareDeletion(const std::string&) const { return absl::OkStatus(); }
+  // Lasting, before its row goes, and inside that change. OK when there is none.
   virtual absl::Status MarkDeleted(const std::string& path) const = 0;
   virtual absl::Status UnmarkDeleted(const std::string& path) const = 0;
   // Deletes a marked image, whose row is gone.

@@ -202,7 +202,7 @@ void RbdStore::DropNewImage(const std::string& path) const {
     LogWarn("array", "a new image is left", {{"image", path}, {"error", std::string(dropped.message())}});
 }
 
-absl::Status RbdStore::MarkDeleted(const std::string& path) const {
+absl::Status RbdStore::PrepareDeletion(const std::string& path) const {
   const RbdName name = NameOf(path);
   if (name.snapshot.empty()) {
     const absl::Status closed = CheckIsClosed(path);

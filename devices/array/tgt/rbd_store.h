@@ -5,7 +5,7 @@
 //   lunkeeper.ARRAY.images     an object whose keys are images' and snapshots' names, and its values what
 //   each is:
 //
-//   no key --KeepImage--> kept --MarkDeleted--> deleted --RemoveMarked--> removed --> no key and no image
+//   no key --KeepImage--> kept --PrepareDeletion--> deleted --RemoveMarked--> removed --> no key and no image
 //                          |                                                  (or later: rbd_removals.h)
 //                          +--TidyImages, without a row--> orphan
 //
@@ -66,8 +66,10 @@ class RbdStore final : public ImageStore {
   absl::Status SyncImage(const std::string&) const override { return absl::OkStatus(); }
   absl::Status KeepImage(const std::string& path) const override;
   void DropNewImage(const std::string& path) const override;
-  // FAILED_PRECONDITION: somebody has it open.
-  absl::Status MarkDeleted(const std::string& path) const override;
+  // Marks it. UNAVAILABLE: somebody has it open.
+  absl::Status PrepareDeletion(const std::string& path) const override;
+  // It has its mark. Nothing is asked of Ceph here: one silent placement group would keep all fences waiting.
+  absl::Status MarkDeleted(const std::string&) const override { return absl::OkStatus(); }
   absl::Status UnmarkDeleted(const std::string& path) const override;
   absl::Status RemoveMarked(const std::string& path) const override;
   // Leaves an image as it is, with its snapshots, that does not answer or is damaged: the next start looks

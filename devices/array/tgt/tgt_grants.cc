@@ -19,6 +19,11 @@ constexpr absl::Duration kGrantGateTimeout = absl::Seconds(10);
 // How often a waiting call checks that its node is not fenced and its caller has not gone.
 constexpr absl::Duration kRecheckInterval = absl::Seconds(1);
 
+absl::Status CheckAwaited(const GrantRequest& request) {
+  if (!request.abandoned || !request.abandoned()) return absl::OkStatus();
+  return absl::CancelledError(absl::StrCat("volume ", request.volume.value(), ": nobody waits for it now"));
+}
+
 }  // namespace
 
 // Before the request waits for anybody: one that can never be granted is refused at once.
@@ -57,9 +62,7 @@ absl::StatusOr<Grant> TgtGrants::AcquireInLine(const GrantRequest& request, absl
   std::string why = "others wait for it";
   while (absl::Now() < deadline) {
     RETURN_IF_ERROR(parts_.catalogue.fences().CheckNotFenced(cluster_, request.node));
-    if (request.abandoned && request.abandoned())
-      return absl::CancelledError(
-          absl::StrCat("volume ", request.volume.value(), ": nobody waits for it now"));
+    RETURN_IF_ERROR(CheckAwaited(request));
     auto pass = place.Enter(std::min(deadline, absl::Now() + kRecheckInterval));
     if (!pass.has_value()) continue;  // not its turn yet: check fence and caller again
     absl::StatusOr<Grant> grant = TryAcquire(request);
@@ -81,6 +84,8 @@ absl::Status TgtGrants::CheckIsClosed(const VolumeId& volume) {
 
 absl::StatusOr<Grant> TgtGrants::TryAcquire(const GrantRequest& request) {
   RETURN_IF_ERROR(CheckIsClosed(request.volume));
+  // The store may have been silent until now, and nobody would release what is granted to nobody.
+  RETURN_IF_ERROR(CheckAwaited(request));
   ASSIGN_OR_RETURN(const std::vector<int> tgtds, parts_.servers.ListForNewGrants(absl::InfinitePast()));
   ASSIGN_OR_RETURN(const GrantRow row,
                    parts_.catalogue.grants().AddGrant(cluster_, request,

@@ -182,11 +182,13 @@ absl::Status TgtGroups::DeleteGroup(const SnapshotGroupId& id) {
       status.Update((parts_.images.*work)(parts_.images.SnapshotPath(snapshot.source, snapshot.id)));
     return status;
   };
-  const absl::Status deleted = parts_.catalogue.volumes().DeleteGroup(id, [&]() -> absl::Status {
+  const auto condemn = [&]() -> absl::Status {
     RETURN_IF_ERROR(for_each(&ImageStore::MarkDeleted));
     FAIL_POINT("array.delete_group.files_condemned");
     return absl::OkStatus();
-  });
+  };
+  absl::Status deleted = for_each(&ImageStore::PrepareDeletion);
+  if (deleted.ok()) deleted = parts_.catalogue.volumes().DeleteGroup(id, condemn);
   if (!deleted.ok()) RETURN_IF_ERROR(for_each(&ImageStore::UnmarkDeleted));
   RETURN_IF_ERROR(deleted);
   FAIL_POINT("array.delete_group.rows_deleted");

@@ -189,7 +189,9 @@ absl::Status TgtVolumes::DeleteVolume(const VolumeId& id) {
   if (row->copying)
     return absl::AbortedError(absl::StrCat("volume ", id.value(), ": it is still being copied"));
   const std::string path = parts_.images.VolumePath(id);
-  const absl::Status deleted = parts_.catalogue.volumes().DeleteVolume(id, [&] { return Condemn(path); });
+  RETURN_IF_ERROR(parts_.catalogue.volumes().CheckNotGranted(id));
+  absl::Status deleted = parts_.images.PrepareDeletion(path);
+  if (deleted.ok()) deleted = parts_.catalogue.volumes().DeleteVolume(id, [&] { return Condemn(path); });
   if (!deleted.ok()) RETURN_IF_ERROR(parts_.images.UnmarkDeleted(path));
   RETURN_IF_ERROR(deleted);
   FAIL_POINT("array.delete.row_deleted");
@@ -365,7 +367,8 @@ absl::Status TgtVolumes::DeleteSnapshot(const SnapshotId& id) {
   if (!row->snapshot.ready)
     return absl::AbortedError(absl::StrCat("snapshot ", id.value(), ": it is being copied"));
   const std::string path = parts_.images.SnapshotPath(row->snapshot.source, id);
-  const absl::Status deleted = parts_.catalogue.volumes().DeleteSnapshot(id, [&] { return Condemn(path); });
+  absl::Status deleted = parts_.images.PrepareDeletion(path);
+  if (deleted.ok()) deleted = parts_.catalogue.volumes().DeleteSnapshot(id, [&] { return Condemn(path); });
   if (!deleted.ok()) RETURN_IF_ERROR(parts_.images.UnmarkDeleted(path));
   RETURN_IF_ERROR(deleted);
   FAIL_POINT("array.delete_snapshot.row_deleted");

@@ -244,6 +244,10 @@ absl::Status VolumeCatalogue::SetVolumeReady(const VolumeId& id) {
   });
 }
 
+absl::Status VolumeCatalogue::CheckNotGranted(const VolumeId& id) {
+  return file_.ReadTogether([&](SqlDatabase& database) { return RefuseIfGranted(database, id); });
+}
+
 absl::Status VolumeCatalogue::DeleteVolume(const VolumeId& id,
                                            const std::function<absl::Status()>& mark_files) {
   return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {

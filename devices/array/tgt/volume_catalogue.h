@@ -51,7 +51,9 @@ class VolumeCatalogue {
   absl::Status ModifyVolume(const ClusterId& cluster, const VolumeId& id, const VolumeChange& change);
   absl::Status SetVolumeSize(const VolumeId& id, uint64_t size_bytes);
   absl::Status SetVolumeReady(const VolumeId& id);
-  // FAILED_PRECONDITION: it is granted; the message names the nodes. ABORTED: it is being copied from.
+  // FAILED_PRECONDITION: it is granted; the message names the nodes.
+  absl::Status CheckNotGranted(const VolumeId& id);
+  // FAILED_PRECONDITION: as there. ABORTED: it is being copied from.
   // `mark_files` runs when nothing forbids it, in the same change; an error of it keeps the row. It may run
   // twice.
   absl::Status DeleteVolume(const VolumeId& id, const std::function<absl::Status()>& mark_files = {});
