@@ -38,6 +38,15 @@ absl::Status ImageOpenings::BeginOpening(Generation grant) {
     return absl::UnavailableError(absl::StrCat(
         "tgtd hung while it opened this image, and opens it again in ",
         absl::FormatDuration(absl::Ceil(absl::FromChrono(blamed->second.until - now), absl::Seconds(1)))));
+  return TakeTurn(grant);
+}
+
+absl::Status ImageOpenings::BeginClosing(Generation grant) {
+  const absl::MutexLock lock(&mu_);
+  return TakeTurn(grant);
+}
+
+absl::Status ImageOpenings::TakeTurn(Generation grant) {
   if (!mu_.AwaitWithTimeout(absl::Condition(this, &ImageOpenings::IsNoneWaitedFor), kTurnComes))
     return absl::UnavailableError("tgtd is slow to open other images, one after another; try again");
   if (opening_)

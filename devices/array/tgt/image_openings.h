@@ -38,6 +38,8 @@ class ImageOpenings {
   // Waits for the one before. UNAVAILABLE: tgtd hung with this image, and it is too early to try again; or
   // the one before takes long, and tgtd has not answered since; or many wait.
   absl::Status BeginOpening(Generation grant) ABSL_LOCKS_EXCLUDED(mu_);
+  // The same before tgtd closes an image, which it may hang on as well: whatever it has hung on before.
+  absl::Status BeginClosing(Generation grant) ABSL_LOCKS_EXCLUDED(mu_);
   // `told`: tgtd's answer; UNAVAILABLE: it has not come.
   void EndOpening(Generation grant, const absl::Status& told) ABSL_LOCKS_EXCLUDED(mu_);
   // tgtd has answered something just now.
@@ -65,6 +67,7 @@ class ImageOpenings {
     return !opening_ || !opening_->is_waited_for;
   }
 
+  absl::Status TakeTurn(Generation grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetOpening() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string mark_;

@@ -13,6 +13,16 @@
 
 namespace lunkeeper::testing {
 
+TEST_CASE("tgtd is ended for an image that it closes for long, also one that it was ended for before") {
+  ImageOpenings openings;
+  for (int time = 0; time < 2; ++time) {
+    CHECK(openings.BeginClosing(1) == absl::OkStatus());
+    openings.EndOpening(1, absl::UnavailableError("no answer"));
+    absl::SleepFor(absl::Seconds(6));
+    CHECK(openings.BlameImage());
+  }
+}
+
 TEST_CASE("an image that tgtd has only just begun to open is not blamed when it does not answer") {
   ImageOpenings openings;
   CHECK(openings.BeginOpening(1) == absl::OkStatus());

@@ -80,6 +80,8 @@ class ImageStore {
   // call.
   virtual void ForgetClosed(
       const std::function<absl::StatusOr<std::set<std::string>>()>& list_open) const = 0;
+  // Whether one image may answer nobody while others do.
+  virtual bool may_be_silent_alone() const { return false; }
   // Whether CloneImage works: at once, of one moment, and sharing space. If not, there is CopyImage.
   virtual bool can_clone() const = 0;
 

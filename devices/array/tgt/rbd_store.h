@@ -50,6 +50,7 @@ class RbdStore final : public ImageStore {
   absl::Status ConfirmHeld() const override { return lease_->ConfirmHeld(); }
   absl::Status RegisterOpened(const std::string& path) const override;
   void ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>& list_open) const override;
+  bool may_be_silent_alone() const override { return true; }
   bool can_clone() const override { return true; }
 
   absl::Status CreateImage(const std::string& path, uint64_t size_bytes,

@@ -54,6 +54,7 @@ struct WithOneSilent : ArrayFixture {
     table.emplace(&client, TargetTableOptions{.array = options.name,
                                               .portals = [this] { return options.portals; },
                                               .cache_id = "unchanged",
+                                              .images_may_be_silent = true,
                                               .opening_mark = options.pool_dir + "/opening"});
     targets = std::make_unique<GrantTargets>(*catalogue, store, *table, gates, absl::Seconds(1), 0);
   }
@@ -299,6 +300,28 @@ TEST_CASE_METHOD(WithOneSilent, "a tgtd that hangs while an image grows is start
   };
   CHECK(Eventually(is_another, absl::Minutes(1)));
   CHECK(Eventually([&] { return Writes(grants[0]); }, absl::Minutes(1)));
+  daemon.reset();
+}
+
+// A close may hang as well: RBD asks the store then, too.
+TEST_CASE_METHOD(WithOneSilent, "a tgtd that hangs while it closes an image is started again without it") {
+  store.LetAnswer();
+  const HeldAt quiet("array.target.connections_deleted");
+  Serve();
+  const pid_t before = TgtdProcess(options.control_port);
+  const GrantRow row = RowOf(grants[1]);
+  REQUIRE(catalogue->grants().SetReleasing(row.generation) == absl::OkStatus());
+  quiet.Arm();
+  std::jthread release(
+      [&] { CHECK(targets->FinishReleasing({row}, absl::Now() + absl::Minutes(1)) == absl::OkStatus()); });
+  CHECK(Eventually([&] { return quiet.IsReached(); }));
+  ::kill(before, SIGSTOP);  // the image is the next thing that tgtd is asked for
+  quiet.LetGo();
+  CHECK(Eventually([&] { return Writes(grants[0]); }, absl::Minutes(1)));
+  CHECK(TgtdProcess(options.control_port) != before);
+  ::kill(before, SIGCONT);
+  release.join();
+  CHECK_FALSE(HasTarget(grants[1]));
   daemon.reset();
 }
 

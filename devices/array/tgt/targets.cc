@@ -114,6 +114,16 @@ absl::Status TargetTable::OpenImage(const GrantRow& grant, const LunBacking& bac
   return opened;
 }
 
+// On the same thread of tgtd: a silent image keeps all volumes then, too. It is not opened again, since its
+// grant ends.
+absl::Status TargetTable::CloseImage(const GrantRow& grant, absl::FunctionRef<absl::Status()> close) {
+  if (!options_.images_may_be_silent) return close();
+  RETURN_IF_ERROR(openings_.BeginClosing(grant.generation));
+  const absl::Status closed = close();
+  openings_.EndOpening(grant.generation, closed);
+  return closed;
+}
+
 absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume, const LunBacking& backing) {
   const int32_t target = NumberOf(grant);
   const bool sync = volume.spec.durability == Durability::kSync;
@@ -214,7 +224,7 @@ absl::StatusOr<bool> TargetTable::DrainTarget(const GrantRow& grant) {
     RETURN_IF_ERROR(quiet.status());
     if (!*quiet) return false;
     // tgtd refuses while a login that was half done has become a session, or a command runs.
-    const absl::Status deleted = tgt_->DeleteTarget(target);
+    const absl::Status deleted = CloseImage(grant, [&] { return tgt_->DeleteTarget(target); });
     if (absl::IsFailedPrecondition(deleted)) return false;
     RETURN_IF_ERROR(OkIfGone(deleted));
     FAIL_POINT("array.target.deleted");

@@ -29,6 +29,7 @@ struct TargetTableOptions {
   std::function<std::vector<std::string>()> portals;  // the portals that are open; one at least
   std::vector<std::string> peer_portals = {};         // where a volume's target is when another host has it
   std::string cache_id;                               // the LUN's product id; cache_id.h
+  bool images_may_be_silent = false;                  // ImageStore::may_be_silent_alone
   std::string opening_mark = "";                      // of the ImageOpenings
 };
 
@@ -91,6 +92,8 @@ class TargetTable {
   // `open`: a call by which tgtd opens the image of the grant.
   absl::Status OpenImage(const GrantRow& grant, const LunBacking& backing,
                          absl::FunctionRef<absl::Status()> open);
+  // `close`: one by which tgtd closes it.
+  absl::Status CloseImage(const GrantRow& grant, absl::FunctionRef<absl::Status()> close);
   absl::Status MakeLun(const GrantRow& grant, const Volume& volume, const LunBacking& backing);
 
   const TgtClient* const tgt_;

@@ -222,7 +222,7 @@ absl::Status TgtDaemon::BringUp() {
 // Whether to end tgtd for it.
 bool TgtDaemon::HangsOnImage(const absl::Status& trouble) {
   if (!absl::IsUnavailable(trouble) || openings_ == nullptr || !openings_->BlameImage()) return false;
-  LogError("array", "tgtd does not answer while it opens an image, and is started again without it",
+  LogError("array", "tgtd does not answer while it opens or closes an image, and is started again without it",
            {{"process", absl::StrCat(process_.pid)}, {"trouble", std::string(trouble.message())}});
   return true;
 }

@@ -104,6 +104,7 @@ struct TgtServers::Server {
                         .portals = [this] { return daemon.ListOpenPortals(); },
                         .peer_portals = std::move(peer_portals),
                         .cache_id = options.cache_id,
+                        .images_may_be_silent = images.may_be_silent_alone(),
                         .opening_mark = daemon_options.lock_path + ".opening"}),
         targets(catalogue, images, table, gates, options.drain_timeout, number),
         daemon(
