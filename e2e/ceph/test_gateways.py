@@ -188,6 +188,28 @@ def test_one_that_crashes_at_each_start_leaves_the_array_to_one_that_can_serve(
     volume.down(with_controller=True).delete()
 
 
+@pytest.mark.parametrize("second", ["both portals are in the grants"], indirect=True)
+def test_one_that_no_monitor_answers_does_not_keep_the_array(rig: Rig, second: Gateway, ceph: Ceph) -> None:
+    """It can take the record, and cannot shut out the one before."""
+    volume, checker = volume_in_use(rig)
+    second.start()
+    wait_until(second.stands_by, 60, "the second one stands by")
+    os.kill(ceph.mon.pid, signal.SIGSTOP)
+    try:
+        first_of(rig).die()
+        wait_until(lambda: "and gives it away" in second.log.read_text(), 120, second.tail)
+        wait_until(lambda: not second.running(), 60, "it has ended")
+    finally:
+        os.kill(ceph.mon.pid, signal.SIGCONT)
+    assert "shut out client" in second.log.read_text()
+    wait_until(second.serves, 120, lambda: f"it serves\n{second.tail()}")
+    checker.wait_for_writes(300, seconds=120)
+    checker.stop_good()
+    checker.verify()
+    rig.controller = second
+    volume.down(with_controller=True).delete()
+
+
 @pytest.mark.parametrize("second", ["a portal of its own"], indirect=True)
 def test_one_that_stands_by_ends_when_it_is_told_to(rig: Rig, second: Gateway) -> None:
     second.start()

@@ -22,7 +22,7 @@
 namespace lunkeeper {
 namespace {
 
-constexpr char kConnectSeconds[] = "10";
+constexpr char kConnectSeconds[] = "10", kCommandSeconds[] = "30";
 constexpr uint64_t kLargestImage = 64ull << 40;
 constexpr uint64_t kMostKeys = 1000;  // of one look
 constexpr size_t kSmallObject = 1 << 20;
@@ -85,9 +85,10 @@ absl::Status CephPool::ConnectCluster() {
                                                       std::strerror(-read),
                                                       "; name the cluster's conf with --ceph-conf"));
   }
-  // Only of connecting and of the monitors. rados_osd_op_timeout is never set: a write that was given up may
-  // land later.
+  // Only of the monitors: a gateway that they do not answer cannot shut out the one before, and must not keep
+  // the array. rados_osd_op_timeout is never set: a write that was given up may land later.
   ceph_.rados_conf_set(cluster_, "client_mount_timeout", kConnectSeconds);
+  ceph_.rados_conf_set(cluster_, "rados_mon_op_timeout", kCommandSeconds);
   const int connected = ceph_.rados_connect(cluster_);
   if (connected < 0) return ExplainRefusal("connect", connected);
   char* address = nullptr;
@@ -118,9 +119,8 @@ absl::Status CephPool::CheckCache() const {
 absl::Status CephPool::ExplainRefusal(const std::string& doing, int error) const {
   const std::string start = absl::StrCat("ceph: ", doing, " as client.", options_.user, ": ");
   if (error == -ETIMEDOUT) {
-    return absl::UnavailableError(absl::StrCat(start, "no monitor has answered within ", kConnectSeconds,
-                                               " s; see that the mon_host of ", options_.conf,
-                                               " is right and can be reached from here"));
+    return absl::UnavailableError(absl::StrCat(start, "no monitor has answered; see that the mon_host of ",
+                                               options_.conf, " is right and can be reached from here"));
   }
   if (error == -ENOENT) {
     return absl::FailedPreconditionError(
