@@ -75,7 +75,8 @@ void AddPortalOptions(CLI::App* command, ServeOptions* options) {
   command
       ->add_option("--portal", options->portals,
                    "address:port where nodes reach the array's targets. Once for each network: a node whose "
-                   "way to one is cut uses another")
+                   "way to one is cut uses another. iSCSI is not encrypted: only nodes and storage hosts "
+                   "should reach it")
       ->allow_extra_args(false)
       ->transform(ToPlainAddress)
       ->check(Check(IsAddress));
