@@ -278,7 +278,7 @@ void Core::HandleAnswer(const WriteLease& write, const Done& done) {
 void Core::HandleAnswer(const BeginTerm& call, const Done& done) {
   // A term that comes after the lease was lost is another leader's to take over.
   if (done.outcome != Outcome::kOk || !Leads()) return;
-  state_.arrays.NoteTerm(call.array, done.term);
+  state_.arrays.NoteTerm(call.array, done.term, state_.now);
   if (MayAct()) ReconcileAll();
 }
 

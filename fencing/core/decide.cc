@@ -56,7 +56,9 @@ bool IsRetired(const State& state, const NodeId& node) {
 }
 
 bool AdoptFence(State& state, const NodeId& node) {
-  const auto fences = state.arrays.FencesOf(node);
+  // What was seen before this leader's term there may have been lifted since, by the leader before.
+  auto fences = state.arrays.FencesOf(node);
+  std::erase_if(fences, [&](const auto& entry) { return !state.arrays.IsSure(entry.first, node); });
   if (fences.empty() || IsRetired(state, node)) return false;
   NodeFence fence;
   fence.node = node;

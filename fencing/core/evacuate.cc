@@ -46,13 +46,18 @@ bool AreFencesVerified(const State& state, const NodeId& node, const VolumesByAr
            const auto* fence = state.arrays.Find(entry.first, node);
            // The pod may be another instance's: then it counts that the machine is closed as a whole.
            const bool own = state.IsCurrent(node) || state.arrays.IsClosed(entry.first, NameOf(node));
-           return fence && Covers(fence->volumes, entry.second) && own;
+           return fence && own && state.arrays.IsSure(entry.first, node) &&
+                  Covers(fence->volumes, entry.second);
          });
 }
 
-// A pod without a volume goes by those of its node's others: by then the arrays have given the node up.
+// A pod without a volume goes by those of its node's others: by then the arrays have given the node up. A
+// fence that this leader has not seen in its own term is waited for, until the next look.
 void DeleteByForce(State& state, const Assessment& seen, const Pod& pod) {
   const auto& fenced = pod.volumes.empty() ? seen.awaited : pod.volumes;
+  if (!std::all_of(fenced.begin(), fenced.end(),
+                   [&](const auto& entry) { return state.arrays.IsSure(entry.first, seen.record.node); }))
+    return;
   LK_CHECK(AreFencesVerified(state, seen.record.node, fenced),
            "no pod is deleted by force before its array has confirmed the fence of all its volumes");
   state.outbox.CallOnce(CallKey::ForPod(CallKey::Kind::kDeletePod, pod.uid),
@@ -70,7 +75,8 @@ void AskToLeave(State& state, const Pod& pod) {
 // may have forgotten the fence; its devices on the node are cut off all the same.
 bool IsCutOff(const State& state, const Assessment& seen, const ArrayId& array, const VolumeId& volume) {
   const auto fence = seen.fences.find(array);
-  if (fence != seen.fences.end() && fence->second.volumes.contains(volume)) return true;
+  if (fence != seen.fences.end() && fence->second.volumes.contains(volume))
+    return state.arrays.IsSure(array, seen.record.node);
   const auto recorded = seen.record.volumes.find(array);
   return seen.record.generations.contains(array) && recorded != seen.record.volumes.end() &&
          recorded->second.contains(volume) && state.evidence.ArrayUp(array) &&

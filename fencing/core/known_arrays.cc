@@ -14,7 +14,11 @@ void KnownArrays::NoteView(const ArrayView& view) {
   if (view.asked < state.changed_at) return;
   state.known = true;
   state.fences.clear();
-  for (const auto& fence : view.fences) state.fences[fence.node] = fence;
+  state.sure.clear();
+  for (const auto& fence : view.fences) {
+    state.fences[fence.node] = fence;
+    if (state.term != 0 && !(view.asked < state.term_at)) state.sure.insert(fence.node);
+  }
   const bool machines = std::any_of(view.fences.begin(), view.fences.end(),
                                     [](const auto& fence) { return IsMachineId(fence.node); });
   // A fence is in force for what is drained: while the grant is there, commands may be.
@@ -32,6 +36,7 @@ void KnownArrays::NoteFence(const ArrayId& array, const ArrayFence& fence, Insta
   const auto found = arrays_.find(array);
   if (found == arrays_.end()) return;
   found->second.fences[fence.node] = fence;
+  if (found->second.term != 0) found->second.sure.insert(fence.node);
   found->second.changed_at = now;
 }
 
@@ -39,16 +44,26 @@ void KnownArrays::NoteUnfence(const ArrayId& array, const NodeId& node, Instant 
   const auto found = arrays_.find(array);
   if (found == arrays_.end()) return;
   found->second.fences.erase(node);
+  found->second.sure.erase(node);
   found->second.changed_at = now;
 }
 
-void KnownArrays::NoteTerm(const ArrayId& array, Term term) {
+void KnownArrays::NoteTerm(const ArrayId& array, Term term, Instant now) {
   // An array that was removed meanwhile stays unknown: the answer to a call must not bring it back.
-  if (const auto found = arrays_.find(array); found != arrays_.end()) found->second.term = term;
+  const auto found = arrays_.find(array);
+  if (found == arrays_.end()) return;
+  found->second.term = term;
+  found->second.term_at = now;
+  found->second.sure.clear();
+}
+
+void KnownArrays::LostTerm(const ArrayId& array) {
+  if (const auto found = arrays_.find(array); found != arrays_.end())
+    found->second.term = 0, found->second.sure.clear();
 }
 
 void KnownArrays::LostTerms() {
-  for (auto& [array, state] : arrays_) state.term = 0;
+  for (auto& [array, state] : arrays_) state.term = 0, state.sure.clear();
 }
 
 Term KnownArrays::TermOf(const ArrayId& array) const {
@@ -66,6 +81,11 @@ const ArrayFence* KnownArrays::Find(const ArrayId& array, const NodeId& node) co
   if (state == arrays_.end()) return nullptr;
   const auto fence = state->second.fences.find(node);
   return fence == state->second.fences.end() ? nullptr : &fence->second;
+}
+
+bool KnownArrays::IsSure(const ArrayId& array, const NodeId& node) const {
+  const auto state = arrays_.find(array);
+  return state != arrays_.end() && state->second.sure.contains(node);
 }
 
 bool KnownArrays::IsClosed(const ArrayId& array, const NodeName& machine) const {

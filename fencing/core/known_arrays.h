@@ -4,6 +4,7 @@
 // learn is kept apart from it, in failover/fence_board.h, which says why. One thread owns it.
 
 #include <map>
+#include <set>
 
 #include "fencing/core/event.h"
 
@@ -16,8 +17,8 @@ class KnownArrays {
   void NoteView(const ArrayView& view);
   void NoteFence(const ArrayId& array, const ArrayFence& fence, Instant now);
   void NoteUnfence(const ArrayId& array, const NodeId& node, Instant now);
-  void NoteTerm(const ArrayId& array, Term term);
-  void LostTerm(const ArrayId& array) { NoteTerm(array, 0); }
+  void NoteTerm(const ArrayId& array, Term term, Instant now);
+  void LostTerm(const ArrayId& array);
   void LostTerms();
   // There is no such array any more; what is answered for it later changes nothing.
   void Remove(const ArrayId& array) { arrays_.erase(array); }
@@ -28,6 +29,9 @@ class KnownArrays {
   // Every fence there is known.
   bool IsKnown(const ArrayId& array) const;
   const ArrayFence* Find(const ArrayId& array, const NodeId& node) const;
+  // It was seen or made since this leader's term there began: an earlier one may have been lifted by another
+  // leader, whatever is known of it here.
+  bool IsSure(const ArrayId& array, const NodeId& node) const;
   // Closed to every node of that name, and none of them has a grant left.
   bool IsClosed(const ArrayId& array, const NodeName& machine) const;
   // All fences of one node, or of all.
@@ -40,8 +44,9 @@ class KnownArrays {
   struct State {
     bool known = false;
     Term term = 0;
-    std::optional<Instant> changed_at;
+    std::optional<Instant> changed_at, term_at;
     std::map<NodeId, ArrayFence> fences;
+    std::set<NodeId> sure;  // of these
   };
   std::map<ArrayId, State> arrays_;
 };
