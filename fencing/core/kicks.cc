@@ -51,8 +51,11 @@ bool IsAfterOutage(const State& state, const NodeEvidence& known) {
          known.kicks_since && state.now - *known.kicks_since < state.settings.kick_window;
 }
 
-// Only a StatefulSet is known to give a pod the name of the one before.
-PodLine LineOf(const Pod& pod) { return {pod.owner, pod.owner_kind == "StatefulSet" ? pod.id : PodId()}; }
+// Only a StatefulSet, of any API group, is known to give a pod the name of the one before.
+PodLine LineOf(const Pod& pod) {
+  const bool names = pod.owner_kind.substr(0, pod.owner_kind.find('.')) == "StatefulSet";
+  return {pod.owner, names ? pod.id : PodId()};
+}
 
 // A pod that crash-loops for a fault of its own does so again when it is replaced. So that is tried once:
 // after an outage with each pod that was there, and at any time with one, and again only if it has helped for

@@ -87,7 +87,7 @@ void ScriptedWorld::AddPod(std::istringstream& words) {
   Pod pod;
   pod.id = PodId(NextWord(words));
   pod.uid = Uid(pod.id.value() + "-1");
-  pod.owner_kind = "StatefulSet", pod.owner = Uid("owner-of-" + pod.id.value());
+  pod.owner_kind = "StatefulSet.apps", pod.owner = Uid("owner-of-" + pod.id.value());
   pod.running = true;
   bool raw = false;
   for (std::string word; words >> word;) {
