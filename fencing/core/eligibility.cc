@@ -151,15 +151,17 @@ Plan PlanMove(const Cluster& cluster, const Settings& settings, const NodeId& no
   Plan plan;
   const auto why_left = [&](const Pod& pod) { return WhyLeft(pod, pod.node, cluster, settings, reaches); };
   auto staying = Sort(pods, why_left, plan);
-  LeaveTied(plan, std::move(staying), [&](const Pod& pod) {
-    auto why = companions.WhyAlone(pod, plan.move);
-    const bool counts = why.empty() && !pod.scheduling->spread.empty();
-    return counts ? WhyNowhere(pod, pod.node, cluster, reaches, plan.move) : why;
-  });
   for (const auto* pod : without_volume) {
     auto why = why_left(*pod);
     why.empty() ? plan.beside.push_back(pod) : (void)plan.left.emplace_back(pod->id, std::move(why));
   }
+  LeaveTied(plan, std::move(staying), [&](const Pod& pod) {
+    auto leaving = plan.move;
+    leaving.insert(leaving.end(), plan.beside.begin(), plan.beside.end());
+    auto why = companions.WhyAlone(pod, leaving);
+    const bool counts = why.empty() && !pod.scheduling->spread.empty();
+    return counts ? WhyNowhere(pod, pod.node, cluster, reaches, leaving) : why;
+  });
   for (const auto* pod : plan.move)
     for (const auto& [array, used] : pod->volumes) plan.volumes[array].insert(used.begin(), used.end());
   return plan;
