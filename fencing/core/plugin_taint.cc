@@ -14,6 +14,7 @@
 #include <algorithm>
 
 #include "fencing/core/instances.h"
+#include "fencing/core/places.h"
 
 namespace lunkeeper::fencing {
 namespace {
@@ -21,9 +22,9 @@ namespace {
 constexpr Span kAskEvery = 5_s;
 constexpr Span kUnwantedFor = 10_s;  // while one pod of the plugin follows another, none may be there
 
-// At this tick; heard: of the wanted ones.
+// At this tick.
 struct Plugins {
-  int wanted = 0, heard = 0, silent = 0;
+  int wanted = 0, silent = 0;
 };
 
 // kubelet has the driver, or a pod of the plugin is there that may not run.
@@ -60,7 +61,6 @@ void NoteSince(std::optional<Instant>& since, bool is, Instant now) {
 void LookAtNode(State& state, const Node& node, Plugins& plugins) {
   const bool wanted = IsWanted(state, node), heard = state.evidence.HearsPlugin(node, state.now);
   plugins.wanted += wanted;
-  plugins.heard += wanted && heard && node.ready;
   if (node.plugin_taint == PluginTaint::kNone && (heard || !wanted)) return ForgetNode(state, node.name);
   auto& watch = state.plugins[node.name];
   if (watch.uid != node.uid || state.now - watch.looked_at > state.settings.stall) watch = {node.uid};
@@ -82,9 +82,21 @@ void AskReplicasFor(State& state, const NodeId& node, const PluginWatch& watch) 
   state.outbox.CallOnce(key, AskReplicas{node, state.now}, state.now);
 }
 
+// Another node takes pods now, and at least the pods that this one would take.
+bool HasSubstitute(const State& state, const Node& node) {
+  const auto& kept_off = node.labels->taints;
+  const auto& nodes = state.cluster.nodes();
+  return std::any_of(nodes.begin(), nodes.end(), [&](const auto& entry) {
+    const Node& other = entry.second;
+    return other.name != node.name && TakesPods(other) && state.evidence.HearsPlugin(other, state.now) &&
+           std::ranges::all_of(other.labels->taints,
+                               [&](const Taint& taint) { return std::ranges::count(kept_off, taint) > 0; });
+  });
+}
+
 // What shows that it may be this observer's fault, or forbids to act; empty: nothing.
-std::string WhyNotTainted(const State& state, const NodeId& node, const PluginWatch& watch,
-                          const Plugins& plugins) {
+std::string WhyNotTainted(const State& state, const Node& object, const NodeId& node,
+                          const PluginWatch& watch, const Plugins& plugins) {
   if (watch.heard_elsewhere) return "its heartbeats reach another controller";
   if (state.settings.paused) return "failover is paused";
   if (plugins.silent >= kFewestOfAMass && plugins.silent * 100 > plugins.wanted * state.settings.mass_percent)
@@ -92,7 +104,7 @@ std::string WhyNotTainted(const State& state, const NodeId& node, const PluginWa
   if (auto failed = state.limits.SelfTest(node, state.evidence, state.now); !failed.empty()) return failed;
   // Nobody gains by the taint then, and all pods of the cluster would wait, such as its DNS, by which plugins
   // find the controllers.
-  return plugins.heard == 0 ? "no other node's plugin is heard that could take a pod" : "";
+  return HasSubstitute(state, object) ? "" : "no other node's plugin is heard that could take a pod";
 }
 
 void SetPluginTaint(State& state, const Node& node, const std::string& value) {
@@ -108,7 +120,7 @@ void PutTaint(State& state, const Node& node, const PluginWatch& watch, const Pl
     return state.WithdrawReport(ReportKind::kPlugin, machine);
   AskReplicasFor(state, id, watch);
   if (!id.empty() && !HaveVotes(state, watch)) return;
-  const auto why = WhyNotTainted(state, id, watch, plugins);
+  const auto why = WhyNotTainted(state, node, id, watch, plugins);
   const std::string text = !why.empty()             ? "its plugin is silent, and it is not tainted: " + why
                            : state.settings.dry_run ? "dry run: would be tainted, as its plugin is silent"
                                                     : "";
