@@ -53,6 +53,16 @@ bool IsReplaced(const std::vector<const Pod*>& pods) {
          (std::all_of(pods.begin(), pods.end(), runs_or_over) && std::any_of(pods.begin(), pods.end(), runs));
 }
 
+// A person may have fenced a node that was alive. That it is dead now is evidence alone, and neither the
+// other replicas nor the API server were asked about it. So Kubernetes has to have lost it, too, and nobody
+// may have forbidden what is done on evidence.
+bool IsDeathBelieved(const State& state, const Assessment& seen) {
+  if (!seen.record.is_manual()) return true;
+  const auto* object = state.cluster.FindNode(NameOf(seen.record.node));
+  return seen.signals.kubelet == Kubelet::kNotReady && !state.settings.paused && !state.settings.dry_run &&
+         !(object && object->exempt);
+}
+
 // No fence keeps a pod without a volume from doing its work, so that it could run twice. So it goes only
 // while nothing shows that its node lives, which also ends when the node is back.
 bool IsDeadAndFenced(const State& state, const Assessment& seen) {
@@ -60,7 +70,8 @@ bool IsDeadAndFenced(const State& state, const Assessment& seen) {
                     seen.signals.network != Network::kArrives && seen.signals.storage == Storage::kSilent;
   const bool fenced = std::any_of(seen.awaited.begin(), seen.awaited.end(),
                                   [](const auto& entry) { return !entry.second.empty(); });
-  return dead && fenced && UnconfirmedArrays(state, seen).empty() && state.IsCurrent(seen.record.node);
+  return dead && fenced && IsDeathBelieved(state, seen) && UnconfirmedArrays(state, seen).empty() &&
+         state.IsCurrent(seen.record.node);
 }
 
 bool DoAllRun(const State& state, const VolumesByArray& volumes) {
