@@ -112,10 +112,7 @@ void ArrayModel::Fence(Term term, const NodeId& node, const VolumeSet& volumes,
   world_.checker->Obeys(id_, term);
   stored_.term = std::max(stored_.term, term);
   auto& fence = stored_.fences[node];
-  if (fence.generation == 0) {
-    fence = {node, ++stored_.last, {}};
-    world_.checker->FenceMade(id_, fence.generation);
-  }
+  if (fence.generation == 0) fence = {node, ++stored_.last, {}};
   fence.volumes.insert(volumes.begin(), volumes.end());
   if (world_.Has(Mutant::kFenceKeepsGrants)) return reply({Outcome::kOk, fence});
   CloseFencedGrants(fence);

@@ -195,9 +195,12 @@ void Checker::Decides(const Replica& replica, const NodeFence& fence) {
   // An orphan that is adopted is fenced already. It needs no leave, but it counts as one of the budget's
   // nodes.
   const bool adopted = !fence.generations.empty();
-  for (const auto& [array, generation] : fence.generations)
-    if (!made_.contains({array, generation}))
-      Fail(fence.node.value() + " is failed over for a fence that " + array.value() + " never made");
+  for (const auto& [array, generation] : fence.generations) {
+    const auto there = world_.FindArray(array).Fences();
+    const auto found = there.find(fence.node);
+    if (!rewritten_ && (found == there.end() || found->second.generation != generation))
+      Fail(fence.node.value() + " is failed over for a fence that " + array.value() + " does not have");
+  }
   if (!adopted && !MayBeFailedOver(fence.node))
     Fail(fence.node.value() + " is well, and is failed over: " + fence.cause);
   const auto yes = replica.YesAt(fence.node);

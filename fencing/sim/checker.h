@@ -30,7 +30,6 @@ class Checker {
   void Restored(ArrayModel& array);
 
   // Fences, taints, deletions, decisions.
-  void FenceMade(const ArrayId& array, Generation generation) { made_.emplace(array, generation); }
   void FenceReported(const ArrayId& array, const ArrayFence& fence);
   // From now on each machine that mounts it dies of it soon; with none, no more.
   void Poison(const std::set<VolumeId>& volumes) { poisoned_ = volumes; }
@@ -90,7 +89,6 @@ class Checker {
   std::map<std::string, std::map<NodeId, WorldTime>> decisions_;  // by replica
   std::map<VolumeId, uint64_t> lost_;                             // sequences up to here went with a restore
   std::set<std::pair<ArrayId, NodeId>> in_force_;
-  std::set<std::pair<ArrayId, Generation>> made_;  // fences, ever
   std::map<Uid, WorldTime> ordered_;               // when a pod's deletion by force was last decided
   std::set<VolumeId> poisoned_;
   std::set<NodeId> died_of_poison_;
