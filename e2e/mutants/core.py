@@ -47,6 +47,13 @@ CORE = [
         "",
     ),
     core(
+        "old-fences-count",
+        "a new leader goes by a fence that the one before has lifted",
+        "known_arrays.cc",
+        "state->second.sure.contains(node)",
+        "state->second.fences.contains(node)",
+    ),
+    core(
         "no-mass",
         "one fault of many nodes has them fenced, one after the other",
         "safety_limits.cc",

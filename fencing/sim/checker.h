@@ -89,7 +89,7 @@ class Checker {
   std::map<std::string, std::map<NodeId, WorldTime>> decisions_;  // by replica
   std::map<VolumeId, uint64_t> lost_;                             // sequences up to here went with a restore
   std::set<std::pair<ArrayId, NodeId>> in_force_;
-  std::map<Uid, WorldTime> ordered_;               // when a pod's deletion by force was last decided
+  std::map<Uid, WorldTime> ordered_;  // when a pod's deletion by force was last decided
   std::set<VolumeId> poisoned_;
   std::set<NodeId> died_of_poison_;
   LeaderChecker leader_;
