@@ -147,6 +147,8 @@ void AddFailoverSettings(CLI::App* command, fencing::Settings* settings) {
              /*or_none=*/true);
   AddSeconds(command, "--failover-graceful", &settings->graceful_deadline, 1,
              "How long pods may take to leave a node whose storage path is lost, in seconds");
+  AddChoice<bool>(command, "--failover-idle-pods", &settings->move_idle, {{"move", true}, {"wait", false}},
+                  "What becomes of pods that do no I/O when the path is lost: move, or wait until they do");
   AddKickSettings(command, settings);
 }
 

@@ -33,7 +33,8 @@ TEST_CASE("every value of the chart has its setting") {
     "massPercent": 8, "overBudget": "stop", "partitioned": "trust-kubernetes", "silenceSeconds": 3.5,
     "slowSilenceSeconds": 11, "neverMetSilenceSeconds": 31, "partitionGraceSeconds": 12,
     "probationSeconds": 13, "gracefulSeconds": 14, "pluginNotReadySeconds": 15,
-    "kicksPerWindow": 3, "kickWindowSeconds": 61, "crashLoops": "always"})",
+    "kicksPerWindow": 3, "kickWindowSeconds": 61, "crashLoops": "always",
+    "idlePods": "wait"})",
                                           Settings());
   REQUIRE(read.ok());
   CHECK(read->paused);
@@ -54,6 +55,7 @@ TEST_CASE("every value of the chart has its setting") {
   CHECK(read->kicks == 3);
   CHECK(read->kick_window == Span::OfMilliseconds(61'000));
   CHECK(read->crash_loops == fencing::CrashLoops::kAlways);
+  CHECK(!read->move_idle);
 }
 
 TEST_CASE("nodes of silent plugins are never tainted with 0, and not after less than 10 seconds") {
@@ -89,6 +91,7 @@ TEST_CASE("a wrong file is refused as a whole, with what is wanted") {
       {R"({"kicksPerWindow": 0})", "1 to 1000"},
       {R"({"kickWindowSeconds": 59})", "60 to 86400 seconds"},
       {R"({"crashLoops": "often"})", "after-outage,always,never"},
+      {R"({"idlePods": "stay"})", "move,wait"},
       {R"({"silenceSeconds": 1})", "2.5 to 86400 seconds"},
       {R"({"silenceSeconds": "-"})", "2.5 to 86400 seconds"},
   };

@@ -88,6 +88,11 @@ TEST_CASE("an idle volume is failing when neither its array hears the node nor a
   CHECK(controller.sink.last().failing.empty());
   REQUIRE(Eventually([&] { return land(false), controller.sink.last().failing.contains(lost); }));
   CHECK(controller.sink.last().failing == fencing::VolumeSet{lost});
+  CHECK(controller.sink.last().idle.empty());
+  node.idle = true;
+  REQUIRE(Eventually([&] { return land(false), controller.sink.last().idle.contains(lost); }));
+  CHECK(controller.sink.last().failing == fencing::VolumeSet{lost});
+  CHECK_FALSE(controller.sink.last().idle.contains(heard));
   CHECK(Eventually([&] { return land(true), controller.sink.last().failing.empty(); }));
 }
 

@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -89,6 +91,14 @@ decltype(NodeView::closed) WatchClosed(const std::string& growth_folder) {
   };
 }
 
+// The kernel counts what it has sent to the device and what is not answered.
+bool IsIdle(const Device& device) {
+  const std::string name = std::filesystem::path(device.path).filename();
+  std::ifstream file(absl::StrCat("/sys/class/block/", name, "/inflight"));
+  uint64_t reads = 0, writes = 0;
+  return file >> reads >> writes && reads + writes == 0;
+}
+
 // The one place that chooses the source of grants: the controllers if they have an address, else the array in
 // this process, else nobody, and then a publish_context has to bring them. What changes later of a grant, its
 // end and its limits, comes the same way.
@@ -102,6 +112,7 @@ absl::Status OpenGrants(const ServeOptions& options, const ListDevices& list, Ba
     NodeView view;
     view.devices = list;
     view.set_limits = set_limits;
+    view.is_idle = IsIdle;
     view.closed = WatchClosed(absl::StrCat(options.state_dir, "/growths"));
     view.mounts = [mounter = std::shared_ptr<Mounter>(MakeLinuxMounter())](const auto& devices) {
       return ListMountTargets(devices, *mounter);

@@ -112,6 +112,7 @@ BAD_VALUES = {
     "a mass of nothing": ("failover.massPercent=0", "/failover/massPercent"),
     "an unknown policy": ("failover.partitioned=shoot", "'fence', 'hold'"),
     "an unknown policy for crash loops": ("failover.crashLoops=often", "'after-outage', 'always'"),
+    "an unknown policy for idle pods": ("failover.idlePods=stay", "'move', 'wait'"),
     "no kicks": ("failover.kicksPerWindow=0", "/failover/kicksPerWindow"),
     "a window below its floor": ("failover.kickWindowSeconds=59", "/failover/kickWindowSeconds"),
     "an unknown policy past the budget": ("failover.overBudget=all", "'one-by-one', 'stop'"),

@@ -123,12 +123,14 @@ class Sender final : public HeartbeatSender {
     const absl::StatusOr<std::vector<Device>> devices = view_.devices();
     const std::set<std::string> silent = SilentArrays();
     if (devices.ok()) WatchPaths(*devices, silent);
+    const fencing::VolumeSet idle = devices.ok() ? ListIdle(*devices, silent) : fencing::VolumeSet();
     const bool sees_mounts = devices.ok() && view_.closed;
     const fencing::VolumeSet closed = sees_mounts ? view_.closed(*devices) : fencing::VolumeSet();
     {
       absl::MutexLock lock(&mutex_);
       kubelet_ok_ = kubelet_ok;
       // A data path that does not answer serves nobody, so all it had counts as failing.
+      idle_ = idle;
       if (!devices.ok()) {
         failing_ = present_;
         return;
@@ -171,6 +173,14 @@ class Sender final : public HeartbeatSender {
     if (device.health == DeviceHealth::kReconnecting) return true;
     return device.health == DeviceHealth::kHealthy && !device.portal.empty() && !silent.empty() &&
            silent.contains(ArrayNameIn(device.volume.value()));
+  }
+
+  // Of the devices that may wait.
+  fencing::VolumeSet ListIdle(const std::vector<Device>& devices, const std::set<std::string>& silent) const {
+    fencing::VolumeSet idle;
+    for (const Device& device : devices)
+      if (MayWait(device, silent) && view_.is_idle && view_.is_idle(device)) idle.insert(device.volume);
+    return idle;
   }
 
   void WatchPaths(const std::vector<Device>& devices, const std::set<std::string>& silent) {
@@ -242,6 +252,7 @@ class Sender final : public HeartbeatSender {
     heartbeat.failing = failing_;
     heartbeat.failed = failed_;
     heartbeat.closed = closed_;
+    heartbeat.idle = idle_;
     heartbeat.present = present_;
     for (const auto& [array, reported] : reported_fences_) {
       heartbeat.known[array] = reported.generation;
@@ -330,6 +341,7 @@ class Sender final : public HeartbeatSender {
   fencing::VolumeSet failed_ ABSL_GUARDED_BY(mutex_);                             // of these, for good
   fencing::VolumeSet present_ ABSL_GUARDED_BY(mutex_);
   fencing::VolumeSet closed_ ABSL_GUARDED_BY(mutex_);
+  fencing::VolumeSet idle_ ABSL_GUARDED_BY(mutex_);
   bool observed_ ABSL_GUARDED_BY(mutex_) = false;  // the devices have been listed once
   bool kubelet_ok_ ABSL_GUARDED_BY(mutex_) = true;
   std::map<fencing::ArrayId, ReportedFence> reported_fences_ ABSL_GUARDED_BY(mutex_);

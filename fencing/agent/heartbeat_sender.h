@@ -44,6 +44,8 @@ struct NodeView {
   std::function<absl::Status(const Device& device, const std::string& why)> fail;
   // Of these devices, the volumes whose file system closed itself to writes. Empty: unknown.
   std::function<fencing::VolumeSet(const std::vector<Device>& devices)> closed = {};
+  // Nothing was asked of the device that is not answered. Empty: unknown, and none counts as idle.
+  std::function<bool(const Device& device)> is_idle = {};
   // Where these devices are mounted, for people. Empty: unknown.
   std::function<std::map<VolumeId, std::vector<std::string>>(const std::vector<Device>& devices)> mounts = {};
   // Whether kubelet and the container runtime answer. Empty: unknown, and both are taken to be well.

@@ -24,9 +24,9 @@ struct Heartbeat {
   VolumeSet present;       // volumes of which a container, mount, device or session is left
   std::map<ArrayId, Generation> known;  // the newest fence it knows of at each array
   VolumeSet closed = {};  // volumes whose file system closed itself to writes: told to people, not acted on
+  VolumeSet idle = {};    // volumes whose path may be lost, and of which no I/O waits
 };
-// The stream ended with a FIN or reset: the node's kernel is alive.
-struct StreamClosed {
+struct StreamClosed {  // with a FIN or a reset: the node's kernel is alive
   NodeId node;
 };
 

@@ -88,7 +88,8 @@ void Evidence::NoteEvent(Heartbeat heartbeat, Instant now) {
   if (!heartbeat.failing.empty()) node.outage_until = now;
   if (!Covers(node.heartbeat.failed, heartbeat.failing)) node.kicks_since = now;
   const auto hangs = [&](const VolumeId& volume) {
-    return heartbeat.failing.contains(volume) && !heartbeat.failed.contains(volume);
+    return heartbeat.failing.contains(volume) && !heartbeat.failed.contains(volume) &&
+           (settings_.move_idle || !heartbeat.idle.contains(volume));
   };
   std::erase_if(node.hanging_since, [&](const auto& entry) { return !hangs(entry.first); });
   for (const auto& volume : heartbeat.failing)

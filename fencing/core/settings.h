@@ -56,6 +56,7 @@ struct Settings {
   // Policies.
   Partitioned partitioned = Partitioned::kFence;
   CrashLoops crash_loops = CrashLoops::kAfterOutage;
+  bool move_idle = true;  // also off a lost path on which no I/O waits yet
 
   // Nodes whose plugin is silent.
   Span plugin_not_ready = 30_s;  // and they are tainted; 0: never

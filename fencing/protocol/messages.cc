@@ -50,6 +50,7 @@ absl::Status CheckSizes(const coordinator::v1::Heartbeat& message) {
   RETURN_IF_ERROR(CheckVolumes("failing", message.failing()));
   RETURN_IF_ERROR(CheckVolumes("failed", message.failed()));
   RETURN_IF_ERROR(CheckVolumes("closed", message.closed()));
+  RETURN_IF_ERROR(CheckVolumes("idle", message.idle()));
   RETURN_IF_ERROR(CheckVolumes("present", message.present()));
   const auto too_long = [](const auto& each) { return each.first.size() > kLongestArray; };
   if (message.known_size() <= kMostArrays &&
@@ -219,6 +220,7 @@ absl::StatusOr<fencing::Heartbeat> ReadHeartbeat(const coordinator::v1::Heartbea
   heartbeat.failing = ReadVolumes(message.failing());
   heartbeat.failed = ReadVolumes(message.failed());
   heartbeat.closed = ReadVolumes(message.closed());
+  heartbeat.idle = ReadVolumes(message.idle());
   heartbeat.present = ReadVolumes(message.present());
   for (const auto& [array, generation] : message.known())
     heartbeat.known[fencing::ArrayId(array)] = generation;
@@ -235,6 +237,7 @@ coordinator::v1::Heartbeat WriteHeartbeat(const fencing::Heartbeat& heartbeat) {
   for (const VolumeId& volume : heartbeat.failing) message.add_failing(volume.value());
   for (const VolumeId& volume : heartbeat.failed) message.add_failed(volume.value());
   for (const VolumeId& volume : heartbeat.closed) message.add_closed(volume.value());
+  for (const VolumeId& volume : heartbeat.idle) message.add_idle(volume.value());
   for (const VolumeId& volume : heartbeat.present) message.add_present(volume.value());
   for (const auto& [array, generation] : heartbeat.known)
     (*message.mutable_known())[array.value()] = generation;

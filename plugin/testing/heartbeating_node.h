@@ -21,6 +21,7 @@ struct HeartbeatingNode {
             {.devices = [this] { return Look(); },
              .fail = [this](const Device& device, const std::string&) { return Fail(device); },
              .closed = [this](const std::vector<Device>& seen) { return ListClosed(seen); },
+             .is_idle = [this](const Device&) { return idle.load(); },
              .kubelet_ok = [this] { return kubelet_ok.load(); },
              .set_limits = [this](const VolumeId& volume,
                                   const VolumeLimits& limits) { return SetLimits(volume, limits); }})) {}
@@ -74,6 +75,7 @@ struct HeartbeatingNode {
   }
 
   std::atomic<bool> kubelet_ok = true;
+  std::atomic<bool> idle = false;    // every device
   std::atomic<bool> closed = false;  // every file system, to writes
   std::atomic<bool> refusing = false;
   std::atomic<int> calls = 0, looks = 0;

@@ -8,6 +8,8 @@ from kube.failover.watching import MOVES_SECONDS, Placed
 from kube.workloads import block_container
 
 MARK = "written before the path was lost"
+UNREAD = "bs=4k count=1 skip=1000"  # no cache has it
+WAIT_SECONDS = 20  # the session takes ten to find that nothing answers
 
 
 def place_idle(failover, workloads, node):
@@ -38,3 +40,17 @@ def test_an_idle_pod_moves_off_a_node_that_lost_the_path_and_no_other(place, fai
     assert web.stays(uids[0]) and other.stays(uids[1])
     other.writer.goes_on()
     other.lost_nothing()
+
+
+def test_with_wait_it_stays_until_it_does_io(failover, workloads, change_settings):
+    """Also when its session has found the portal silent."""
+    idle, _ = place_idle(failover, workloads, failover.without_controller())
+    uid = idle.uid()
+    change_settings(idlePods="wait")
+    faults.cut_off(idle.host, ports=[PORTAL_PORT])
+    failover.stays_quiet(WAIT_SECONDS, lambda: idle.stays(uid))
+    workloads.shell("idle-0", f"dd if=/dev/data {UNREAD} >/dev/null 2>&1 </dev/null &")
+    idle.runs_elsewhere(seconds=2 * MOVES_SECONDS)
+    assert MARK in workloads.shell("idle-0", "head -c 4096 /dev/data")
+    faults.heal(idle.host)
+    failover.wait_until_over(idle.node)

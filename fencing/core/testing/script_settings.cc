@@ -20,6 +20,7 @@ void SetSetting(const std::string& name, const std::string& value, Settings& set
   const std::map<std::string, bool*> switches = {{"paused", &settings.paused},
                                                  {"dry_run", &settings.dry_run},
                                                  {"opt_in", &settings.opt_in},
+                                                 {"move_idle", &settings.move_idle},
                                                  {"one_by_one", &settings.one_by_one}};
   const std::map<std::string, int*> numbers = {{"budget_percent", &settings.budget_percent},
                                                {"mass_percent", &settings.mass_percent},

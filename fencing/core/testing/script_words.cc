@@ -147,7 +147,7 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
     Feed(Heartbeat{machine.id, NextWord(words), 1, true, {}, {}, {}, {}});
   } else if (what == "hung" || what == "unhung") {
     machine.kubelet_ok = what == "unhung";
-  } else if (what == "failing" || what == "failed" || what == "works" || what == "stages" ||
+  } else if (what == "failing" || what == "failed" || what == "idle" || what == "works" || what == "stages" ||
              what == "unstages") {
     HappenToVolumes(machine, what, words);
   } else if (what == "stuck" || what == "unstuck") {
@@ -195,6 +195,7 @@ void ScriptedWorld::HappenToVolumes(Machine& machine, const std::string& what, s
   if (what == "works") {
     machine.failing.clear();
     machine.failed.clear();
+    machine.idle.clear();
     return;
   }
   if (what == "stages") {
@@ -212,6 +213,7 @@ void ScriptedWorld::HappenToVolumes(Machine& machine, const std::string& what, s
   const VolumeId volume(NextWord(words));
   machine.failing.insert(volume);
   if (what == "failed") machine.failed.insert(volume);
+  what == "idle" ? (void)machine.idle.insert(volume) : (void)machine.idle.erase(volume);
 }
 
 NodeId ScriptedWorld::FindFenced(const std::string& name) {

@@ -67,8 +67,16 @@ void ScriptedWorld::EverySoOften() {
     ++machine.sequence;
     if (machine.io) ++machine.commands;
     if (machine.heartbeats)
-      Feed(Heartbeat{machine.id, machine.boot, machine.sequence, machine.kubelet_ok, machine.failing,
-                     machine.failed, machine.present, machine.known});
+      Feed(Heartbeat{machine.id,
+                     machine.boot,
+                     machine.sequence,
+                     machine.kubelet_ok,
+                     machine.failing,
+                     machine.failed,
+                     machine.present,
+                     machine.known,
+                     {},
+                     machine.idle});
     for (auto& [id, array] : arrays_)
       if (machine.storage && array.up && heartbeat_luns_) array.landed[machine.id] = {machine.sequence, now_};
     if (machine.kubelet && api_ && is_each(10_s) && nodes_.contains(name)) Renew(name);
@@ -362,6 +370,7 @@ void ScriptedWorld::Reboot(Machine& machine) {
   machine.present.clear();
   machine.failing.clear();
   machine.failed.clear();
+  machine.idle.clear();
 }
 
 // The node knows of a fence: the containers of what is fenced end, and it unmounts.

@@ -25,7 +25,7 @@ class ScriptedWorld {
     bool heartbeats = true, storage = true, probe = true, kubelet = true, kubelet_ok = true, io = true;
     bool route = true;  // of the observer, to it
     bool reads_notes = true, cleans = true;
-    VolumeSet failing, failed, present;
+    VolumeSet failing, failed, idle, present;
     std::map<ArrayId, Generation> known;
   };
   struct ArrayModel {
