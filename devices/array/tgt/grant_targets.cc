@@ -169,13 +169,17 @@ absl::Status GrantTargets::RestoreTarget(const Restoration& restoration, const B
 // A volume that cannot be served, for instance because its image is gone, must not keep the others away. One
 // that tgtd has open goes on as it was: its sessions may need nothing of what is wrong.
 absl::Status GrantTargets::HoldTarget(const Restoration& restoration, const absl::Status& why) {
+  if (!restoration.is_open) RETURN_IF_ERROR(table_.HoldTarget(restoration.grant));
+  NoteHeld(restoration, why);
+  return absl::OkStatus();
+}
+
+void GrantTargets::NoteHeld(const Restoration& restoration, const absl::Status& why) {
   const GrantRow& grant = restoration.grant;
-  if (!restoration.is_open) RETURN_IF_ERROR(table_.HoldTarget(grant));
   LogError("array", absl::StrCat("put back volume ", grant.volume.value(), ": ", why.message(),
                                  "; trying again every second"));
   const absl::MutexLock lock(&held_mu_);
   held_.insert_or_assign(grant.generation, restoration);
-  return absl::OkStatus();
 }
 
 void GrantTargets::RetryHeld() {
@@ -251,37 +255,31 @@ absl::Status GrantTargets::OpenTarget(const GrantRow& grant, const std::optional
   return table_.OpenTarget(grant, row.volume, *asked);
 }
 
+// The image is closed and opened anew in two calls. Asked to do both in one, tgtd calls a LUN that is left
+// without an image a success. The pause is short for a healthy initiator, which logs in again and repeats
+// what was in flight.
 absl::Status GrantTargets::GrowLun(const GrantRow& grant) {
   // tgtd opens the image anew, and so hangs on one that is silent.
   ASSIGN_OR_RETURN(const LunBacking backing, gated_questions_.BackingOf(grant));
-  // tgtd swaps the file under its I/O threads, so nothing may run while it does. The pause is short for a
-  // healthy initiator, which logs in again and repeats what was in flight.
-  const absl::Time deadline = absl::Now() + drain_timeout_;
-  absl::StatusOr<bool> quiet = table_.PauseTarget(grant);
-  while (quiet.ok() && !*quiet && absl::Now() < deadline) {
+  const absl::Status closed = CloseTarget(grant);
+  // Whether or not it was closed: an offline target would be an outage.
+  absl::Status opened = OpenTarget(grant, backing);
+  if (opened.ok()) opened = table_.EndPause(grant);
+  if (opened.ok()) return closed;
+  NoteHeld({grant}, opened);
+  return opened;
+}
+
+absl::Status GrantTargets::CloseTarget(const GrantRow& grant) {
+  const SteadyDeadline deadline(drain_timeout_);
+  while (true) {
+    ASSIGN_OR_RETURN(const bool closed, table_.CloseTarget(grant));
+    if (closed) return absl::OkStatus();
+    if (deadline.IsOver())
+      return absl::UnavailableError(
+          absl::StrCat("volume ", grant.volume.value(), ": its commands are not over"));
     absl::SleepFor(absl::Milliseconds(2));
-    quiet = table_.PauseTarget(grant);
   }
-  FAIL_POINT("array.expand.paused");
-  absl::Status grown = quiet.status();
-  if (grown.ok()) {
-    grown = *quiet ? table_.ResizeLun(grant, backing)
-                   : absl::UnavailableError(
-                         absl::StrCat("volume ", grant.volume.value(), ": its commands are not over"));
-  }
-  // Whether or not it grew, tgtd may have opened the image anew. Not registered, it stays offline. Without an
-  // answer tgtd may open it only later, and what the store names now is not the client that will write.
-  absl::Status opened = grown;
-  if (grown.ok() || table_.IsOpen(grant)) opened = gated_questions_.RegisterOpened(grant);
-  if (!opened.ok()) {
-    table_.ForgetOpen(grant);
-    const absl::MutexLock lock(&held_mu_);
-    held_.insert_or_assign(grant.generation, Restoration{grant});
-    return opened;
-  }
-  // Whether or not it grew: an offline target would be an outage.
-  const absl::Status resumed = table_.EndPause(grant);
-  return grown.ok() ? resumed : grown;
 }
 
 absl::StatusOr<bool> GrantTargets::TryRelease(const GrantRow& grant) {
@@ -353,6 +351,7 @@ absl::Status GrantTargets::CloseTargets(absl::Duration within) {
   const SteadyDeadline deadline(within);
   ASSIGN_OR_RETURN(std::vector<GrantRow> grants, catalogue_.grants().ListGrantsOfTgtd(tgtd_));
   for (const GrantRow& grant : grants) {
+    table_.ForgetOpen(grant);
     const absl::Status paused = table_.PauseTarget(grant).status();
     if (absl::IsUnavailable(paused)) return paused;  // and each further one would take as long to fail
   }

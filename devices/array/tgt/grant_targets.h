@@ -48,7 +48,7 @@ class GrantTargets {
   // the store has answered already; without it the store is asked, until the grant is to be released.
   absl::Status OpenTarget(const GrantRow& grant, const std::optional<LunBacking>& backing = std::nullopt);
   // Makes a target's LUN as large as its image. The caller is inside the gate. The store is asked first,
-  // until the grant is to be released.
+  // until the grant is to be released. An error: the LUN is as before, or RetryHeld restores it.
   absl::Status GrowLun(const GrantRow& grant);
   // Drains and deletes these grants, which are releasing in the catalogue. DEADLINE_EXCEEDED: commands would
   // not end; the array goes on releasing them.
@@ -88,6 +88,9 @@ class GrantTargets {
       ABSL_LOCKS_EXCLUDED(held_mu_);
   absl::Status HoldTarget(const Restoration& restoration, const absl::Status& why)
       ABSL_LOCKS_EXCLUDED(held_mu_);
+  void NoteHeld(const Restoration& restoration, const absl::Status& why) ABSL_LOCKS_EXCLUDED(held_mu_);
+  // UNAVAILABLE: its commands are not over.
+  absl::Status CloseTarget(const GrantRow& grant);
   absl::StatusOr<bool> IsWanted(const GrantRow& grant);
   void TryOpenHeld(const Restoration& restoration, const Backing& backing);
   void DeleteHeld(const Restoration& restoration) ABSL_LOCKS_EXCLUDED(held_mu_);

@@ -12,7 +12,10 @@
 //   closed --OpenTarget--> open --DrainTarget: false--> draining --DrainTarget: true--> gone
 //                           |  ^
 //               PauseTarget v  | EndPause
-//                          offline (while the LUN is resized)
+//                          offline
+//               CloseTarget |  ^
+//                           v  | OpenTarget
+//                          offline, without a LUN (to have the image opened anew)
 //
 // Each step asks tgtd and takes "there already" or "gone already" for success, so that all of it may be
 // repeated after a crash of either program.
@@ -114,8 +117,7 @@ absl::Status TargetTable::OpenImage(const GrantRow& grant, const LunBacking& bac
   return opened;
 }
 
-// On the same thread of tgtd: a silent image keeps all volumes then, too. It is not opened again, since its
-// grant ends.
+// On the same thread of tgtd: a silent image keeps all volumes then, too.
 absl::Status TargetTable::CloseImage(const GrantRow& grant, absl::FunctionRef<absl::Status()> close) {
   if (!options_.images_may_be_silent) return close();
   RETURN_IF_ERROR(openings_.BeginClosing(grant.generation));
@@ -238,20 +240,28 @@ absl::StatusOr<bool> TargetTable::DrainTarget(const GrantRow& grant) {
   return true;
 }
 
-// The initiator is disallowed before the LUN goes: an agent that finds a target which lets somebody in takes
-// it for whole.
+// What is refused because of another image has changed nothing: the target is open still.
 absl::StatusOr<bool> TargetTable::CloseTarget(const GrantRow& grant) {
-  const int32_t target = NumberOf(grant);
-  ForgetOpen(grant);
   const absl::StatusOr<bool> quiet = PauseTarget(grant);
+  if (absl::IsNotFound(quiet.status())) ForgetOpen(grant);
   if (absl::IsNotFound(quiet.status())) return true;
   RETURN_IF_ERROR(quiet.status());
   if (!*quiet) return false;
-  RETURN_IF_ERROR(OkIfGone(tgt_->DisallowInitiator(target, ConnectionOf(grant).initiator)));
-  const absl::Status closed = tgt_->DeleteLun(target);
+  FAIL_POINT("array.target.paused");
+  const absl::Status closed = CloseImage(grant, [&] { return DeleteLun(grant); });
   if (absl::IsFailedPrecondition(closed)) return false;
   RETURN_IF_ERROR(OkIfGone(closed));
+  FAIL_POINT("array.target.lun_deleted");
   return true;
+}
+
+// The initiator is disallowed before the LUN goes: an agent that finds a target which lets somebody in takes
+// it for whole.
+absl::Status TargetTable::DeleteLun(const GrantRow& grant) {
+  const int32_t target = NumberOf(grant);
+  ForgetOpen(grant);
+  RETURN_IF_ERROR(OkIfGone(tgt_->DisallowInitiator(target, ConnectionOf(grant).initiator)));
+  return tgt_->DeleteLun(target);
 }
 
 // Not a part of draining: with n targets it takes tgtd some n * n steps, in the thread that does the I/O of
@@ -308,12 +318,6 @@ absl::StatusOr<bool> TargetTable::CutConnections(int32_t target) const {
   }
   FAIL_POINT("array.target.connections_deleted");
   return connections.empty();
-}
-
-absl::Status TargetTable::ResizeLun(const GrantRow& grant, const LunBacking& backing) {
-  return OpenImage(grant, backing, [&] {
-    return tgt_->UpdateLun(NumberOf(grant), absl::StrCat("online=0,path=", backing.path, ",online=1"));
-  });
 }
 
 absl::StatusOr<std::vector<TgtTarget>> TargetTable::ReadFromTgtd() {

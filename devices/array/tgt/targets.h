@@ -58,8 +58,9 @@ class TargetTable {
   // the target is deleted; false while something is still running: call again.
   absl::StatusOr<bool> DrainTarget(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_, accounts_mu_);
   // Ends the sessions of a target, and closes its image once no command of them runs: true then; false: call
-  // again. For a tgtd that is about to end, with its portals closed. The target stays, offline: a login that
-  // was half done gets "try again". OpenTarget undoes it, for an agent that was killed in between.
+  // again. The target stays, offline: a login gets "try again". OpenTarget undoes it, also in the life of a
+  // later agent. For a tgtd that is about to end, with its portals closed; and to have the image opened anew,
+  // as it is then.
   absl::StatusOr<bool> CloseTarget(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
   // Deletes accounts of targets that are gone, for a moment. To be called about once a second.
   void DeleteOldAccounts() ABSL_LOCKS_EXCLUDED(accounts_mu_);
@@ -67,12 +68,9 @@ class TargetTable {
   // which DeleteOldAccounts deletes the accounts.
   absl::StatusOr<std::set<Generation>> ListAccounts() const;
   void SetOldAccounts(std::set<Generation> generations) ABSL_LOCKS_EXCLUDED(accounts_mu_);
-  // Makes the LUN as large as its file. tgtd closes the file and opens it again while its threads use it,
-  // which a command at that moment would see as a medium error; so the sessions are cut first, and find the
-  // target not ready (try again), not gone, until EndPause. True once no command is running; false while one
-  // is: call again.
+  // Cuts the sessions, which find the target not ready (try again), not gone, until EndPause. True once no
+  // command is running; false while one is: call again.
   absl::StatusOr<bool> PauseTarget(const GrantRow& grant) const;
-  absl::Status ResizeLun(const GrantRow& grant, const LunBacking& backing);
   absl::Status EndPause(const GrantRow& grant) const;
   // Undoes a pause that a crash has left; no more than that, for there may be good sessions.
   absl::Status ResumeTarget(const GrantRow& grant) const;
@@ -95,6 +93,7 @@ class TargetTable {
   // `close`: one by which tgtd closes it.
   absl::Status CloseImage(const GrantRow& grant, absl::FunctionRef<absl::Status()> close);
   absl::Status MakeLun(const GrantRow& grant, const Volume& volume, const LunBacking& backing);
+  absl::Status DeleteLun(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
 
   const TgtClient* const tgt_;
   const TargetTableOptions options_;
