@@ -8,6 +8,8 @@
 // used again: bind mounts and containers do not change it. On file systems without such an object (all but
 // XFS, ext4 and btrfs) the boot id alone counts.
 //
+// An image that its disk has failed to take writes of has one of its own from then on (SyncImageFile).
+//
 // A pool that was flushed before it was unmounted (FlushPool) has lost nothing: the next mount, also on
 // another host, has the same id, once. So a pool moves in order without an I/O error.
 // Functions without state.

@@ -47,7 +47,7 @@ absl::StatusOr<HeldImage> HoldFile(const std::string& path, const std::string& c
   HeldImage held;
   ASSIGN_OR_RETURN(held.fd, OpenFile(directory, O_TMPFILE | O_RDWR));
   // Most of what is dirty is written here, where nobody waits, as in Pool::CloneImage.
-  if (::fdatasync(source.get()) != 0) return FileError("sync", path, errno);
+  RETURN_IF_ERROR(SyncImageFile(source.get(), path, ::fdatasync));
   // Before the reflink, which waits for writes under way: each of them is held, or is newer than the version.
   ASSIGN_OR_RETURN(const ImageState state, LookAtFile(source.get(), path, cache_id));
   if (::ioctl(held.fd.get(), FICLONE, source.get()) != 0) return FileError("hold", path, errno);

@@ -54,6 +54,7 @@ struct LunBacking {
   std::function<absl::Status()> opened = {};  // asked once tgtd has it open, before anybody may log in
   bool discards_right = true;                 // tgtd answers them as it must
   bool may_be_silent_alone = false;           // while other images answer
+  std::string cache_id = {};                  // of this image alone (cache_id.h); empty: the array's
 };
 
 class ImageStore {

@@ -110,6 +110,11 @@ std::string Pool::SnapshotPath(const VolumeId&, const SnapshotId& id) const {
   return absl::StrCat(directory_, "/snapshots/", id.value());
 }
 std::string Pool::CataloguePath() const { return directory_ + "/catalogue.db"; }
+absl::StatusOr<LunBacking> Pool::BackingOf(const std::string& path) const {
+  LunBacking backing = {.path = path};
+  ASSIGN_OR_RETURN(backing.cache_id, ReadCacheIdOf(path));
+  return backing;
+}
 absl::StatusOr<bool> Pool::TryReflink() const {
   // Tried, not read from the file system's name: XFS can be made without reflinks, and others may learn them.
   // Between two empty files that are always there: a full pool has no room for others.
@@ -127,7 +132,7 @@ absl::Status Pool::CloneImage(const std::string& from, const std::string& to, ui
   ASSIGN_OR_RETURN(const UniqueFd source, OpenFile(from, O_RDONLY));
   // FICLONE writes what is dirty while it holds the inode, and all I/O of the volume, and so its drain,
   // waits. Most of it is written here, where nobody waits.
-  if (::fdatasync(source.get()) != 0) return FileError("sync", from, errno);
+  RETURN_IF_ERROR(SyncImageFile(source.get(), from, ::fdatasync));
   return WriteNewFile(to, [&](int fd) -> absl::Status {
     if (::ioctl(fd, FICLONE, source.get()) != 0) return FileError("clone to", to, errno);
     RETURN_IF_ERROR(SetSize(fd, to, size_bytes, provisioning));
@@ -157,13 +162,12 @@ absl::Status Pool::GrowImage(const std::string& path, uint64_t size_bytes, Provi
     [[maybe_unused]] const int undone = ::ftruncate(fd.get(), file.st_size);
     return sized;
   }
-  if (::fsync(fd.get()) != 0) return FileError("sync", path, errno);
-  return absl::OkStatus();
+  return SyncImageFile(fd.get(), path, ::fsync);
 }
 
 absl::Status Pool::SyncImage(const std::string& path) const {
   ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(path, O_RDWR));
-  return ::fsync(fd.get()) == 0 ? absl::OkStatus() : FileError("sync", path, errno);
+  return SyncImageFile(fd.get(), path, ::fsync);
 }
 
 absl::StatusOr<uint64_t> Pool::ReadSize(const std::string& path) const {

@@ -28,9 +28,7 @@ class Pool final : public ImageStore {
 
   std::string VolumePath(const VolumeId& id) const override;
   std::string SnapshotPath(const VolumeId& source, const SnapshotId& id) const override;
-  absl::StatusOr<LunBacking> BackingOf(const std::string& path) const override {
-    return LunBacking{.path = path};
-  }
+  absl::StatusOr<LunBacking> BackingOf(const std::string& path) const override;
   // Nobody else uses the directory.
   absl::Status CheckIsClosed(const std::string&) const override { return absl::OkStatus(); }
   absl::Status CheckHeld() const override { return absl::OkStatus(); }

@@ -80,7 +80,7 @@ absl::Status PoolClones::ForEach(const std::function<absl::Status(File&)>& work,
 }
 
 absl::Status PoolClones::FlushOne(const File& file) {
-  return ::fdatasync(file.from.get()) == 0 ? absl::OkStatus() : FileError("sync", file.clone.from, errno);
+  return SyncImageFile(file.from.get(), file.clone.from, ::fdatasync);
 }
 
 // What has changed since `shared` was read: a block that is still at the same place is still the same.

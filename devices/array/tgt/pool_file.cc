@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,9 +13,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/fail_point.h"
+#include "base/log.h"
+#include "base/random.h"
 #include "base/status_macros.h"
 
 namespace lunkeeper {
+namespace {
+
+// Of an image's file, so that it lasts as long.
+constexpr char kCacheIdAttribute[] = "user.lunkeeper.cache_id";
+
+}  // namespace
 
 bool IsNoSpace(int error) { return error == ENOSPC || error == EDQUOT; }
 
@@ -46,6 +55,27 @@ absl::Status SyncDirectoryOf(const std::string& path) {
   ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(directory, O_RDONLY | O_DIRECTORY));
   if (::fsync(fd.get()) != 0) return FileError("sync", directory, errno);
   return absl::OkStatus();
+}
+
+absl::Status SyncImageFile(int fd, const std::string& path, int (*sync)(int)) {
+  if (sync(fd) == 0) return absl::OkStatus();
+  const absl::Status failed = FileError("sync", path, errno);
+  const std::string id = RandomHexDigits();
+  if (::fsetxattr(fd, kCacheIdAttribute, id.data(), id.size(), 0) == 0) return failed;
+  LogError("array",
+           "the disk has failed to take writes, and the image cannot note it: its node may not learn that "
+           "they are lost; restart the volume's pods",
+           {{"file", path}, {"error", std::strerror(errno)}});
+  return failed;
+}
+
+absl::StatusOr<std::string> ReadCacheIdOf(const std::string& path) {
+  std::string id(16, '\0');
+  const ssize_t size = ::getxattr(path.c_str(), kCacheIdAttribute, id.data(), id.size());
+  if (size < 0 && errno != ENODATA && errno != EOPNOTSUPP && errno != ENOENT)
+    return FileError("read the cache id of", path, errno);
+  id.resize(size < 0 ? 0 : static_cast<size_t>(size));
+  return id;
 }
 
 // Under a name that the next start deletes, until the catalogue has the row: the caller renames it then.

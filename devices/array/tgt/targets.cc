@@ -135,10 +135,10 @@ absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume, c
   FAIL_POINT("array.target.lun_made");
   // A node that reconnects and finds another product id knows that the page cache which held its
   // acknowledged writes is gone.
-  std::string parameters = absl::StrCat("vendor_id=LUNKEEPR,product_id=", options_.cache_id,
-                                        ",product_rev=1,scsi_id=", volume.serial, ",scsi_sn=", volume.serial,
-                                        ",thin_provisioning=", discards ? 1 : 0,
-                                        ",readonly=", grant.access == Access::kReadOnly ? 1 : 0);
+  std::string parameters = absl::StrCat(
+      "vendor_id=LUNKEEPR,product_id=", backing.cache_id.empty() ? options_.cache_id : backing.cache_id,
+      ",product_rev=1,scsi_id=", volume.serial, ",scsi_sn=", volume.serial,
+      ",thin_provisioning=", discards ? 1 : 0, ",readonly=", grant.access == Access::kReadOnly ? 1 : 0);
   // The caching mode page (SBC-3) with WCE cleared: the initiator then sends no flushes, and needs none,
   // because tgtd opens the LUN's file with O_SYNC.
   if (sync)
