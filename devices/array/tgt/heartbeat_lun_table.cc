@@ -18,6 +18,7 @@
 #include <iterator>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
@@ -51,10 +52,13 @@ std::string ReadAt(int file, off_t at, size_t bytes) {
   return read;
 }
 
-absl::Status WriteAt(int file, off_t at, const std::string& bytes) {
-  if (::pwrite(file, bytes.data(), bytes.size(), at) == static_cast<ssize_t>(bytes.size()))
+absl::Status WriteNotice(const GrantRow& lun, int file, const std::string& notice) {
+  errno = ENOSPC;  // of a short write
+  if (::pwrite(file, notice.data(), notice.size(), kFenceNoticeAt) == static_cast<ssize_t>(notice.size()))
     return absl::OkStatus();
-  return absl::ErrnoToStatus(errno, "write to the file of a heartbeat LUN");
+  return absl::ErrnoToStatus(
+      errno, absl::StrCat("write the fence notice of node ", lun.node.value(), " to heartbeat_luns/",
+                          lun.generation, ", without which the node learns of a fence only from the array"));
 }
 
 // What a node has to know where both it and its machine are fenced.
@@ -104,7 +108,10 @@ absl::StatusOr<Connection> HeartbeatLunTable::OpenLun(const ClusterId& cluster,
   }
   if (!served) RETURN_IF_ERROR(ServeLun(*row));
   // Before the node learns of its key, or it would take the notice that is there for a forged one.
-  if (changes) RETURN_IF_ERROR(UpdateFenceNotices());
+  if (changes) {
+    ASSIGN_OR_RETURN(const NoticeErrors errors, UpdateFenceNotices());
+    if (const auto error = errors.find(KeyOf(*row)); error != errors.end()) return error->second;
+  }
   Connection connection = targets_.ConnectionOf(*row);
   connection.signing_key = row->signing_key;
   return connection;
@@ -185,7 +192,10 @@ void HeartbeatLunTable::LookAtLuns() {
   if (!daemon_.WaitReady(absl::InfinitePast()).ok()) return;  // it says so itself
   absl::Status status;
   for (const GrantRow& row : unserved) status.Update(ServeLun(row));
-  status.Update(UpdateFenceNotices());
+  const absl::StatusOr<NoticeErrors> errors = UpdateFenceNotices();
+  status.Update(errors.status());
+  if (errors.ok())
+    for (const auto& [key, error] : *errors) status.Update(error);
   const auto now = std::chrono::steady_clock::now();
   if (now >= tidy_at_) {
     tidy_at_ = now + kTidyEvery;
@@ -214,27 +224,29 @@ void HeartbeatLunTable::LookAt(HeartbeatLun& lun, HeartbeatWatch::Time now) {
 
 // Writes only notices that differ from what the file holds: ListUnused takes a file's time of change for its
 // node's last heartbeat, and writing the same again would keep unused LUNs for ever.
-absl::Status HeartbeatLunTable::UpdateFenceNotices() {
+absl::StatusOr<HeartbeatLunTable::NoticeErrors> HeartbeatLunTable::UpdateFenceNotices() {
   const uint64_t sequence = catalogue_.sequence();
   {
     const absl::MutexLock lock(&mu_);
-    if (noted_sequence_ == sequence) return absl::OkStatus();
+    if (noted_sequence_ == sequence) return NoticeErrors();
   }
   std::map<Key, FenceNotice> notices;
   ASSIGN_OR_RETURN(const auto fences, catalogue_.fences().ListAllFences());
   for (const auto& [cluster, records] : fences)
     for (const FenceRecord& fence : records)
       notices[{cluster, fence.node}] = {.generation = fence.generation, .volumes = fence.volumes};
+  NoticeErrors errors;
   const absl::MutexLock lock(&mu_);
   for (const auto& [key, lun] : heartbeat_luns_) {
     const Key machine{key.first, MachineId(MachineOf(key.second))};
     const std::string notice =
         WriteFenceNotice(Together(notices[key], notices[machine]), lun.row.signing_key);
     if (lun.file && ReadAt(lun.file.get(), kFenceNoticeAt, kSectorBytes) != notice.substr(0, kSectorBytes))
-      RETURN_IF_ERROR(WriteAt(lun.file.get(), kFenceNoticeAt, notice));
+      if (absl::Status written = WriteNotice(lun.row, lun.file.get(), notice); !written.ok())
+        errors[key] = std::move(written);
   }
-  noted_sequence_ = sequence;
-  return absl::OkStatus();
+  if (errors.empty()) noted_sequence_ = sequence;
+  return errors;
 }
 
 std::vector<GrantRow> HeartbeatLunTable::ListUnused() {

@@ -68,7 +68,9 @@ class HeartbeatLunTable {
   void LookAtLuns() ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
   // Returns the rows whose LUN is not served.
   std::vector<GrantRow> LookAtFiles() ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status UpdateFenceNotices() ABSL_LOCKS_EXCLUDED(mu_);
+  // Which files could not be written, and why; no other one waits for that.
+  using NoticeErrors = std::map<Key, absl::Status>;
+  absl::StatusOr<NoticeErrors> UpdateFenceNotices() ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<GrantRow> ListUnused() ABSL_LOCKS_EXCLUDED(mu_);
   void ReportTrouble(const absl::Status& status);
 

@@ -1,8 +1,13 @@
 // Heartbeat LUNs of the real array.
 
 #include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <fstream>
 #include <thread>
 
@@ -14,6 +19,13 @@ namespace lunkeeper::testing {
 namespace {
 
 const NodeId kA("node-a.1"), kB("node-b.1");
+// The file that this program cannot write to; 0: it can write to all.
+std::atomic<ino_t> unwritable{0};
+
+bool IsUnwritable(int fd) {
+  struct stat file {};
+  return unwritable != 0 && ::fstat(fd, &file) == 0 && file.st_ino == unwritable;
+}
 
 struct Heartbeats : ClusterFixture {
   Connection Access(const NodeId& node) {
@@ -161,6 +173,31 @@ TEST_CASE_METHOD(Heartbeats,
   CHECK(Eventually([&] { return !node.Note(); }));
 }
 
+TEST_CASE_METHOD(Heartbeats, "a heartbeat file that cannot be written keeps no other node's notice away") {
+  const Connection a = Access(kA);
+  const std::string file =
+      options.pool_dir + "/heartbeat_luns/" + a.target.value().substr(a.target.value().rfind(':') + 1);
+  struct stat found {};
+  REQUIRE(::stat(file.c_str(), &found) == 0);
+  const auto term = array->fences().BeginTerm("test");
+  Access(kB);
+  unwritable = found.st_ino;
+  for (const NodeId& node : {kA, kB})
+    REQUIRE(array->fences().FenceNode(*term, {node, {VolumeId("a1-v1")}}).ok());
+  CHECK(Eventually([&] { return Writer(Access(kB)).Note().has_value(); }));
+  // Nor is another node's key to wait for it.
+  const auto signs = array->fences().OpenHeartbeatLun({.node = kB, .signs = true});
+  REQUIRE(signs.status() == absl::OkStatus());
+  CHECK(Writer(*signs).Note(signs->signing_key).has_value());
+  CHECK_THAT(std::string(array->fences().OpenHeartbeatLun({.node = kA, .signs = true}).status().message()),
+             Catch::Contains("fence notice of node node-a.1"));
+  unwritable = 0;
+  CHECK(Eventually([&] {
+    const auto again = array->fences().OpenHeartbeatLun({.node = kA, .signs = true});
+    return again.ok() && Writer(*again).Note(again->signing_key).has_value();
+  }));
+}
+
 TEST_CASE_METHOD(Heartbeats, "who signs is heard by its signature alone, and reads a signed notice") {
   REQUIRE(Writer(Access(kA)).Heartbeat(1));
   REQUIRE(Seen(kA, 1));
@@ -247,3 +284,13 @@ TEST_CASE_METHOD(
 
 }  // namespace
 }  // namespace lunkeeper::testing
+
+// In place of libc's, under both names.
+extern "C" ssize_t pwrite64(int fd, const void* bytes, size_t size, off64_t at) {
+  if (!lunkeeper::testing::IsUnwritable(fd)) return ::syscall(SYS_pwrite64, fd, bytes, size, at);
+  errno = EIO;
+  return -1;
+}
+extern "C" ssize_t pwrite(int fd, const void* bytes, size_t size, off_t at) {
+  return pwrite64(fd, bytes, size, at);
+}
