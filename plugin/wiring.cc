@@ -201,6 +201,9 @@ void ReportGrants(TgtArray& pool, const std::string& name, Metrics& metrics) {
   if (!use.ok()) return;
   metrics.SetCounter("lunkeeper_tgtd_deaths_total", "How often tgtd died since the agent began",
                      {{{{"array", name}}, static_cast<double>(use->tgtd_deaths)}});
+  metrics.SetCounter("lunkeeper_array_refused_logins_total",
+                     "iSCSI logins with a wrong secret or account since the agent began",
+                     {{{{"array", name}}, static_cast<double>(use->refused_logins)}});
   set("lunkeeper_array_grants", "Grants of all clusters", static_cast<double>(use->grants));
   set("lunkeeper_array_grants_releasing", "Grants whose nodes' commands are not over",
       static_cast<double>(use->releasing));

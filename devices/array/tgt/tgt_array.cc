@@ -267,7 +267,8 @@ absl::StatusOr<GrantUse> TgtArrayImpl::MeasureGrants() const {
   return GrantUse{.grants = grants.size(),
                   .releasing = static_cast<uint64_t>(std::ranges::count(grants, true, &GrantRow::releasing)),
                   .oldest_release = servers_->OldestRelease(),
-                  .tgtd_deaths = servers_->CountDeaths()};
+                  .tgtd_deaths = servers_->CountDeaths(),
+                  .refused_logins = servers_->CountRefusedLogins()};
 }
 
 absl::Status TgtArrayImpl::AcceptRestore() {
@@ -317,8 +318,7 @@ absl::Status TgtArrayImpl::HandOver(const HandoverWatch& watch) {
     return absl::FailedPreconditionError(
         absl::StrCat("array ", options_.name,
                      ": its volumes are files of this host, which no gateway elsewhere can serve; "
-                     "docs/shared-disks.md says "
-                     "how a pool moves"));
+                     "docs/shared-disks.md says how a pool moves"));
   if (!handover_mu_.TryLock())
     return absl::AbortedError(absl::StrCat("array ", options_.name, ": it is being handed over already"));
   const HandoverParts parts = {.array = options_.name,

@@ -63,6 +63,7 @@ struct GrantUse {
   uint64_t releasing = 0;                                // their nodes' commands are not over
   absl::Duration oldest_release = absl::ZeroDuration();  // since this program saw it first
   uint64_t tgtd_deaths = 0;                              // since this program began
+  uint64_t refused_logins = 0;                           // likewise; as TgtdOutput::refused_logins
 };
 
 class TgtArray {

@@ -91,6 +91,7 @@ class TgtDaemon {
   absl::StatusOr<std::unique_ptr<TgtdPause>> PauseTgtd() const ABSL_LOCKS_EXCLUDED(mu_);
   // How often tgtd has died since StartServing().
   uint64_t CountDeaths() const ABSL_LOCKS_EXCLUDED(mu_);
+  uint64_t CountRefusedLogins() const { return output_.refused_logins(); }
 
  private:
   struct Process {

@@ -255,6 +255,12 @@ uint64_t TgtServers::CountDeaths() const {
   return deaths;
 }
 
+uint64_t TgtServers::CountRefusedLogins() const {
+  uint64_t refused = 0;
+  for (const auto& server : servers_) refused += server->daemon.CountRefusedLogins();
+  return refused;
+}
+
 absl::Duration TgtServers::OldestRelease() const {
   absl::Duration oldest;
   for (const auto& server : servers_) oldest = std::max(oldest, server->targets.OldestRelease());

@@ -80,6 +80,7 @@ class TgtServers {
   // half a second: it must not make the looks at all others late.
   std::vector<absl::StatusOr<std::vector<TgtStatistics>>> ReadStatisticsOfEach() const;
   uint64_t CountDeaths() const;
+  uint64_t CountRefusedLogins() const;  // as TgtdOutput
   absl::Duration OldestRelease() const;
 
   // The tgtd of a grant, or of a heartbeat LUN.

@@ -31,6 +31,16 @@ std::string ToPrintable(std::string line) {
   return line;
 }
 
+// tgt's words of iscsi/chap.c, of which some end no line. An initiator chooses its name in them, and so may
+// be counted more than once.
+size_t CountRefusals(const std::string& text) {
+  size_t count = 0;
+  for (const char* words :
+       {"CHAP initiator auth.: authentication of", "No valid user/pass combination for initiator"})
+    for (size_t at = text.find(words); at != text.npos; at = text.find(words, at + 1)) ++count;
+  return count;
+}
+
 }  // namespace
 
 TgtdOutput::TgtdOutput(const std::string& path, Tell tell) : path_("/dev/null"), tell_(std::move(tell)) {
@@ -54,7 +64,9 @@ void TgtdOutput::RelayLines() {
   const ssize_t size = ::read(fifo_.get(), text.data(), text.size());
   if (size <= 0) return;
   text.resize(static_cast<size_t>(size));
-  std::vector<std::string> lines = absl::StrSplit(absl::StrCat(rest_, text), '\n');
+  text = absl::StrCat(rest_, text);
+  refused_logins_ += CountRefusals(text) - CountRefusals(rest_);
+  std::vector<std::string> lines = absl::StrSplit(text, '\n');
   // The last line may still be going on. One that never ends is dropped, or it would grow for ever.
   rest_ = lines.back().size() > kLongestLine ? "" : lines.back();
   lines.pop_back();

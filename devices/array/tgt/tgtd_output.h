@@ -3,8 +3,11 @@
 // holds 64 KiB until the next start reads it. Neither side ever waits for the other: what does not fit is
 // lost.
 //
-// One thread uses it. Without the FIFO tgtd's words are lost, and that is no error.
+// One thread uses it; others may ask for what it counts. Without the FIFO tgtd's words are lost, and that is
+// no error.
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -23,12 +26,16 @@ class TgtdOutput {
   // Tells what tgtd has said since the last call, of very many lines the first ones and how many more there
   // were.
   void RelayLines();
+  // Logins of which tgtd has said that it refused them: by a wrong secret, or by an account that the target
+  // does not have. Of others it says nothing.
+  uint64_t refused_logins() const { return refused_logins_; }
 
  private:
   std::string path_;
   const Tell tell_;
   UniqueFd fifo_;
   std::string rest_;  // of a line that has not ended
+  std::atomic<uint64_t> refused_logins_ = 0;
 };
 
 }  // namespace lunkeeper

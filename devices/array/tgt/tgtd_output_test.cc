@@ -55,6 +55,34 @@ TEST_CASE_METHOD(Relay, "what is said while nobody listens is told later, and th
   CHECK_THAT(lines.back(), Catch::Contains("more lines"));
 }
 
+TEST_CASE_METHOD(Relay, "refused logins are counted, also those of which no line is told") {
+  TgtdOutput output(path, Tell());
+  for (int i = 0; i < 60; ++i)
+    Say("tgtd: chap_initiator_auth_check_response(463) CHAP initiator auth.: authentication of iqn.x failed "
+        "(wrong secret!?)\n");
+  Say("tgtd: chap_initiator_auth_create_challenge(1) No valid user/pass combination for initiator iqn.x "
+      "found\ntgtd: another line\n");
+  output.RelayLines();
+  CHECK(lines.size() == 51);
+  CHECK(output.refused_logins() == 61);
+}
+
+TEST_CASE("a login with a wrong secret, and one with another account, are counted") {
+  ClusterFixture fixture;
+  const auto grant = fixture.Acquire(fixture.Make("v"), NodeId("node-a.1"));
+  REQUIRE(grant.ok());
+  Connection wrong = grant->connection;
+  wrong.chap.secret.front() ^= 1;
+  CHECK_FALSE(PlainInitiator::Login(wrong).ok());
+  wrong = grant->connection;
+  wrong.chap.user += "x";
+  CHECK_FALSE(PlainInitiator::Login(wrong).ok());
+  const auto counted = [&] { return fixture.ArrayFixture::array->MeasureGrants()->refused_logins; };
+  CHECK(Eventually([&] { return counted() >= 2; }));
+  CHECK(counted() == 2);
+  REQUIRE(PlainInitiator::Login(grant->connection).ok());
+}
+
 TEST_CASE_METHOD(Relay, "without a FIFO tgtd's words are lost, and nothing else") {
   std::ofstream(path) << "a file";
   TgtdOutput output(path, Tell());
