@@ -99,6 +99,14 @@ TEST_CASE_METHOD(Granted, "a growth without an error leaves the cache id as it i
   CHECK(CacheId() == before);
 }
 
+TEST_CASE_METHOD(Granted,
+                 "a snapshot syncs its volume before it clones it, which holds up its I/O and a fence") {
+  REQUIRE(PlainInitiator::Login(connection).value()->Write(0, 'x'));
+  REQUIRE(array->volumes().CreateSnapshot("s", volume).status() == absl::OkStatus());
+  CHECK(clones == 1);
+  CHECK(clones_of_unsynced == 0);
+}
+
 }  // namespace
 }  // namespace lunkeeper::testing
 

@@ -74,5 +74,16 @@ TEST_CASE("a growth whose image tgtd cannot open anew is an error, and its node 
   CHECK(again->spec.size_bytes == kLarge);
 }
 
+// A sync of all that is dirty takes long on a slow disk.
+TEST_CASE("a fence does not wait for a growth that has not come to tgtd yet") {
+  HeldGrowth growth("array.expand.file_grown");
+  FenceControl& fences = growth.array->array->fences();
+  const auto term = fences.BeginTerm("leader");
+  const absl::Time asked = absl::Now();
+  CHECK(fences.FenceNode(*term, {kA, {growth.volume}}).status() == absl::OkStatus());
+  CHECK(absl::Now() - asked < absl::Seconds(5));
+  CHECK(growth.End() == absl::OkStatus());
+}
+
 }  // namespace
 }  // namespace lunkeeper::testing
