@@ -94,6 +94,7 @@ struct ArraySide {
   std::vector<Held> holdings;  // in order of volume
   Held& AddHolding(const VolumeId& volume);
   const Held* FindHolding(const VolumeId& volume) const;
+  bool has_grants() const { return !holdings.empty(); }
   bool HoldsVolume(const VolumeId& volume) const { return FindHolding(volume) != nullptr; }
   // The last view that did not count all of its commands; empty: none.
   std::optional<Instant> UncountedAt() const;

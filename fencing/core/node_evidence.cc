@@ -37,7 +37,7 @@ const ArraySide* NodeEvidence::Find(const ArrayId& array) const {
 }
 
 bool NodeEvidence::HasGrants() const {
-  return std::any_of(arrays.begin(), arrays.end(), [](const auto& side) { return !side.holdings.empty(); });
+  return std::any_of(arrays.begin(), arrays.end(), [](const auto& side) { return side.has_grants(); });
 }
 
 Instant LastSignOf(const NodeEvidence& node) {

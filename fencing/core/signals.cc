@@ -68,6 +68,8 @@ Span Evidence::SeenFor(const ArraySide& side, Instant now) const {
 void Evidence::LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant now,
                              Signals& signals) const {
   signals.storage_silent_for = signals.io_quiet_for = kForever;
+  // It may do I/O at an array that cannot say so.
+  size_t untold = static_cast<size_t>(std::ranges::count_if(node.arrays, &ArraySide::has_grants));
   for (const auto& side : node.arrays) {
     if (!side.array->up) continue;
     const auto start = LatestOf(window_, node.met_at, side.array->since, side.array->heard.since);
@@ -81,6 +83,7 @@ void Evidence::LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant
                                        settings_.look)
             : quiet;
     if (std::min(quiet, heartbeat_silent_for) >= settings_.silence && !CanTellOf(id, side, now)) continue;
+    untold -= side.has_grants() ? 1 : 0;
     signals.io_quiet_for = std::min(signals.io_quiet_for, quiet);
     signals.storage_silent_for = std::min({signals.storage_silent_for, quiet, heartbeat_silent_for});
     // A moment's failure is a reconnect.
@@ -96,7 +99,7 @@ void Evidence::LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant
     const bool all_silent = std::min({quiet, heartbeat_silent_for, seen_for}) >= settings_.silence;
     if (hangs && !awaited && all_silent && OthersReach(side, id)) signals.lost.insert(side.array->id);
   }
-  signals.io_quiet_for = std::min(signals.io_quiet_for, signals.io_seen_for);
+  signals.io_quiet_for = untold > 0 ? Span() : std::min(signals.io_quiet_for, signals.io_seen_for);
   // No array that is up knows the node: storage is unknown, which is not silence.
   if (signals.storage_silent_for == kForever) return;
   signals.storage = signals.storage_silent_for < settings_.silence ? Storage::kAlive : Storage::kSilent;

@@ -19,7 +19,7 @@ struct Signals {
   Span here_for;  // it has shown life on some channel, without a long gap before the last sign
   Storage storage = Storage::kUnknown;
   Span storage_silent_for;  // no heartbeat and no I/O, on every array that is up
-  Span io_quiet_for;
+  Span io_quiet_for;        // 0: nobody can say, of some of its volumes
   // No part of an array that has a grant of the node failed to answer; its I/O there would be in neither of
   // the two above.
   Span io_seen_for = Span::max();
