@@ -40,8 +40,9 @@ struct Attempt {
 // A refusal is an answer as good as an accepted connection: only a living kernel sends a reset. None: the
 // error is of this machine, such as no free descriptor, and says nothing.
 std::optional<ProbeResult> InterpretResult(const boost::system::error_code& error) {
-  if (!error || error == asio::error::connection_refused || error == asio::error::connection_reset)
-    return ProbeResult::kAnswered;
+  if (!error) return ProbeResult::kAccepted;
+  if (error == asio::error::connection_refused || error == asio::error::connection_reset)
+    return ProbeResult::kRefused;
   if (error == asio::error::host_unreachable || error == asio::error::timed_out)
     return ProbeResult::kUnanswered;
   if (error == asio::error::network_unreachable || error == asio::error::network_down)

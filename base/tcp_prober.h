@@ -12,10 +12,15 @@
 namespace lunkeeper {
 
 enum class ProbeResult {
-  kAnswered,
+  kAccepted,
+  kRefused,     // which is an answer, too: of its kernel, or of a firewall on the way
   kUnanswered,  // for 400 ms; or nobody has that address, says a router or this machine
   kNoRoute      // this machine, or a router on the way, knows no way to that address
 };
+
+inline bool IsAnswer(ProbeResult result) {
+  return result == ProbeResult::kAccepted || result == ProbeResult::kRefused;
+}
 
 class Prober {
  public:

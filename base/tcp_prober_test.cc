@@ -58,13 +58,13 @@ std::optional<ProbeResult> Ask(const std::string& address, uint16_t port) {
 
 TEST_CASE("a kernel that accepts or refuses lives; one that says nothing does not") {
   SilentListener listener;
-  CHECK(Ask("127.0.0.1", listener.port()) == ProbeResult::kAnswered);
+  CHECK(Ask("127.0.0.1", listener.port()) == ProbeResult::kAccepted);
   uint16_t closed = 0;
   {
     const SilentListener gone;
     closed = gone.port();
   }
-  CHECK(Ask("127.0.0.1", closed) == ProbeResult::kAnswered);
+  CHECK(Ask("127.0.0.1", closed) == ProbeResult::kRefused);
   listener.FillQueue();
   CHECK(Ask("127.0.0.1", listener.port()) == ProbeResult::kUnanswered);
 }
@@ -74,7 +74,7 @@ TEST_CASE("that there is no way to a machine is told apart from its silence") {
     CHECK(Ask("10.9.8.7", 1) == ProbeResult::kNoRoute);
     REQUIRE(std::system("ip link set dev lo up && ip route add unreachable 10.9.8.0/24") == 0);
     CHECK(Ask("10.9.8.7", 1) == ProbeResult::kUnanswered);  // as a router says where nobody has the address
-    CHECK(Ask("127.0.0.1", 1) == ProbeResult::kAnswered);
+    CHECK(Ask("127.0.0.1", 1) == ProbeResult::kRefused);
   });
 }
 

@@ -104,7 +104,7 @@ AGENT = [
         "one-lost-probe-is-a-lost-path",
         "pods are moved for a lost packet",
         "path_watch.cc",
-        "found->second = result == ProbeResult::kAnswered ? 0 : found->second + 1;",
+        "found->second = IsAnswer(result) ? 0 : found->second + 1;",
         "found->second = result == ProbeResult::kNoRoute ? 0 : found->second + 1;",
         f"{FOLDER}/path_watch_test",
         "a portal that refuses is reached*",

@@ -50,8 +50,7 @@ void PathWatch::ProbePortals() {
     prober_->Probe(where->host, where->port, [this, portal](ProbeResult result) {
       absl::MutexLock lock(&mutex_);
       const auto found = unanswered_.find(portal);
-      if (found != unanswered_.end())
-        found->second = result == ProbeResult::kAnswered ? 0 : found->second + 1;
+      if (found != unanswered_.end()) found->second = IsAnswer(result) ? 0 : found->second + 1;
     });
   }
 }

@@ -23,6 +23,11 @@ struct BeginTerm {
 struct Probe {
   NodeId node;
 };
+// Connects to the portals of an array that one node alone has used, as its agent names them for that node.
+struct ProbePortals {
+  ArrayId array;
+  NodeId node;
+};
 // Reads what the API server itself has of the kubelet of the node's machine: the watches may be late, and say
 // nothing of a kubelet that is well.
 struct ReadKubelet {
@@ -96,9 +101,9 @@ struct Report {
 };
 
 struct Action {
-  uint64_t id = 0;  // of Probe, Notify and Report: none
-  std::variant<WriteLease, BeginTerm, Probe, ReadKubelet, AskReplicas, PutNodeFence, RemoveNodeFence,
-               FenceNode, UnfenceNode, SetTaint, DeletePod, ChargeVolume, Notify, Report>
+  uint64_t id = 0;  // of Probe, ProbePortals, Notify and Report: none
+  std::variant<WriteLease, BeginTerm, Probe, ProbePortals, ReadKubelet, AskReplicas, PutNodeFence,
+               RemoveNodeFence, FenceNode, UnfenceNode, SetTaint, DeletePod, ChargeVolume, Notify, Report>
       what;
 };
 

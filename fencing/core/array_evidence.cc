@@ -181,6 +181,30 @@ void Evidence::NoteCommands(const Holding& holding, Instant now, ArrayChannel& c
   held.counted_at = look.asked;
 }
 
+void Evidence::NoteEvent(const PortalAnswered& answer, Instant now) {
+  const auto found = arrays_.find(answer.array);
+  if (found == arrays_.end()) return;
+  auto& array = found->second;
+  if (array.portal_probes > 1) array.portals_back_at = now;
+  array.portal_probes = 0;
+  array.portal_answered_at = now;
+}
+
+std::vector<ProbePortals> Evidence::TakePortalProbesDue(Instant now) {
+  std::vector<ProbePortals> due;
+  for (auto& [id, array] : arrays_) {
+    const NodeId user = array.heard.OnlyNode();
+    if (user.empty() || !array.up) continue;
+    const bool silent = now - *array.heard.latest_at >= settings_.storage_late;
+    const auto period = silent ? settings_.probe_period : settings_.probe_well;
+    if (array.portals_probed_at && now - *array.portals_probed_at < period) continue;
+    array.portals_probed_at = now;
+    ++array.portal_probes;
+    due.push_back({id, user});
+  }
+  return due;
+}
+
 void Evidence::NoteEvent(const ArrayLost& lost, Instant now) {
   auto& channel = ChannelOf(lost.array);
   if (channel.up) channel.up = false, channel.lost_at = now;

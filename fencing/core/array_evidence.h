@@ -42,6 +42,8 @@ struct LatestSigns {
   std::optional<Instant> since = {};
   // A node showed life between `from` and `until`; `gap` is the look's.
   void NoteLife(const NodeId& node, Instant from, Instant until, Span gap);
+  // The only node that ever showed any; empty: there is none, or another one did, too.
+  NodeId OnlyNode() const { return others_at ? NodeId() : latest_node; }
   // Of nodes other than `node`; empty: none ever showed any.
   std::optional<Instant> OthersThan(const NodeId& node) const {
     return node == latest_node ? others_at : latest_at;
@@ -61,6 +63,10 @@ struct ArrayChannel {
   // By I/O or heartbeats; and by heartbeats alone, which all go one way: that others' I/O goes another way
   // says nothing of a node whose heartbeats are missing.
   LatestSigns heard = {}, heartbeats = {};
+  // Its portals, where one node alone has used it: who else could tell that node from the array?
+  std::optional<Instant> portals_probed_at = {}, portal_answered_at = {};
+  int portal_probes = 0;                        // since the last answer
+  std::optional<Instant> portals_back_at = {};  // they had not answered for a while, and did so then
   // By the last view: why it did not count some holdings, and how many. Since when that is so.
   std::string unseen = {};
   size_t uncounted = 0;

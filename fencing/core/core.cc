@@ -60,6 +60,7 @@ std::vector<Action> Core::Step(Event event) {
 void Core::HandleEvent(const Tick&) {
   state_.evidence.NoteLateArrays(state_.now);
   for (const auto& node : state_.evidence.TakeProbesDue(state_.now)) state_.outbox.SendAction(Probe{node});
+  for (const auto& probe : state_.evidence.TakePortalProbesDue(state_.now)) state_.outbox.SendAction(probe);
   state_.placement.NoteTick(Leads(), synced_ && state_.IsFailingOver(), state_.now);
   if (auto write = DueLeaseWrite()) {
     const CallKey key{.kind = CallKey::Kind::kLease, .sent = state_.now};

@@ -49,6 +49,7 @@ class Core {
   void HandleEvent(const ArrayGone& gone);
   void HandleEvent(const VolumeWanted& wanted);
   void HandleEvent(const ProbeAnswer& result) { state_.evidence.NoteEvent(result, state_.now); }
+  void HandleEvent(const PortalAnswered& answer) { state_.evidence.NoteEvent(answer, state_.now); }
   void HandleEvent(const ApiSynced&);
   void HandleEvent(const ApiAlive&) { state_.evidence.ApiAnswers(state_.now); }
   void HandleEvent(const ApiLost&) { state_.evidence.ApiIsLost(); }
@@ -76,6 +77,7 @@ class Core {
   void HandleAnswer(const DeletePod& call, const Done& done);
   // They have no answer.
   void HandleAnswer(const Probe&, const Done&) {}
+  void HandleAnswer(const ProbePortals&, const Done&) {}
   void HandleAnswer(const Notify&, const Done&) {}
   void HandleAnswer(const Report&, const Done&) {}
   void LoseTerm(const ArrayId& array);

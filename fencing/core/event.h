@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "fencing/core/array_view.h"
 #include "fencing/core/types.h"
 
 namespace lunkeeper::fencing {
@@ -30,41 +31,6 @@ struct StreamClosed {  // with a FIN or a reset: the node's kernel is alive
   NodeId node;
 };
 
-// A node's last write to its heartbeat LUN, as the array's agent saw it land.
-struct LandedWrite {
-  NodeId node;
-  uint64_t sequence = 0;
-  Span age = {};  // since it landed, by the agent's clock
-};
-struct Holding {
-  VolumeId volume;
-  NodeId node;
-  uint64_t commands = 0;      // completed since the grant was made
-  Generation generation = 0;  // of the grant: another one is another grant
-  bool counted = true;        // false: its part of the array does not answer; there may be I/O or none
-};
-// A poll's answer: one look at an array, as it was at some time between asking and answering. `asked` is when
-// the poll was sent: what this core did to the array since then may be missing.
-struct ArrayView {
-  ArrayId array;
-  Instant asked = {};
-  std::vector<Holding> holdings;
-  std::vector<ArrayFence> fences;
-  // Nodes that are not in here wrote nothing since. Taken in fastest in the order of the nodes' ids.
-  std::vector<LandedWrite> landed = {};
-  std::optional<Instant> signs_asked = {};  // for the commands and the writes; empty: with all else
-  std::string unseen = {};                  // why some holdings are not counted, for people; empty: all are
-};
-struct ArrayLost {  // a look at it failed, or it never answered one; that it is late shows by itself
-  ArrayId array;
-};
-// It is configured, whether it answers or not. Told of each before the first Tick, and may be repeated.
-struct ArrayConfigured {
-  ArrayId array;
-};
-struct ArrayGone {  // it is configured no more: nobody waits for it
-  ArrayId array;
-};
 // A node asks for a volume which another node holds. Repeated while it waits.
 struct VolumeWanted {
   ArrayId array;
@@ -142,8 +108,8 @@ struct Done {  // the answer to an action which has an id
 struct Event {
   Instant now;
   std::variant<Tick, Heartbeat, StreamClosed, ArrayView, ArrayLost, ArrayConfigured, ArrayGone, VolumeWanted,
-               ProbeAnswer, ApiSynced, ApiAlive, ApiLost, KubeletLease, NodeSeen, NodeGone, PodSeen, PodGone,
-               VolumeCharged, FenceSeen, FenceGone, LeaseSeen, Done>
+               ProbeAnswer, PortalAnswered, ApiSynced, ApiAlive, ApiLost, KubeletLease, NodeSeen, NodeGone,
+               PodSeen, PodGone, VolumeCharged, FenceSeen, FenceGone, LeaseSeen, Done>
       what;
 };
 

@@ -280,6 +280,13 @@ bool Evidence::Reaches(const NodeId& id, const ArrayId& array, Instant now) cons
   return side->array->SilenceSince(side->heartbeat, Instant(), now, settings_.look) < settings_.silence;
 }
 
+bool Evidence::CouldReach(const NodeId& id, const ArrayId& array, Instant now) const {
+  if (!Reaches(id, array, now)) return false;
+  const auto node = nodes_.find(id);
+  const auto* side = node == nodes_.end() ? nullptr : node->second.Find(array);
+  return (side && side->heartbeat) || !arrays_.at(array).heartbeats.latest_at;
+}
+
 std::vector<NodeId> Evidence::TakeProbesDue(Instant now) {
   std::vector<NodeId> due;
   // All nodes of a large cluster are met at once: their probes are spread over the ticks.

@@ -35,10 +35,10 @@ class Evidence {
   void NoteEvent(const StreamClosed& closed, Instant now);
   void NoteEvent(const ArrayView& view, Instant now);
   void NoteEvent(const ArrayLost& lost, Instant now);
-  // At each tick: an array that is late with its answer is lost, too.
-  void NoteLateArrays(Instant now);
+  void NoteLateArrays(Instant now);  // at each tick: an array that is late with its answer is lost, too
   void NoteEvent(const ArrayGone& gone);
   void NoteEvent(const ProbeAnswer& result, Instant now);
+  void NoteEvent(const PortalAnswered& answer, Instant now);
   void NoteEvent(const KubeletLease& lease, Instant now);
   // What a ReadKubelet found; none: neither a Node nor a lease.
   void NoteRead(const ReadKubelet& call, const std::optional<KubeletState>& found, Instant now);
@@ -90,8 +90,11 @@ class Evidence {
   NodeId HeldByOtherInstance(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
   // Its heartbeats land on the array; or it never had any, and the array is up.
   bool Reaches(const NodeId& node, const ArrayId& array, Instant now) const;
+  // The same of one that has nothing there yet: where others' heartbeats land, its own do, too.
+  bool CouldReach(const NodeId& node, const ArrayId& array, Instant now) const;
   // Those of which a probe is due: silent, or well and not probed for long. Marks them as probed.
   std::vector<NodeId> TakeProbesDue(Instant now);
+  std::vector<ProbePortals> TakePortalProbesDue(Instant now);  // the same of arrays with one user
 
   const IndexedMap<NodeId, NodeEvidence>& nodes() const { return nodes_; }
 
@@ -102,11 +105,16 @@ class Evidence {
   void NoteLanded(const ArrayView& view, Instant now, ArrayChannel& channel, const Look& look);
   // Before a sign of life is noted, made between `from` and `until`: after a gap the node is here since then.
   void NoteReturn(NodeEvidence& node, Instant from, Instant until, Span gap) const;
-  // In the same way: by heartbeats, where the node has them.
-  bool OthersReach(const ArraySide& side, const NodeId& node) const;
+  // In the same way: by heartbeats, where the node has them; of an array that it alone used, by its portals.
+  bool OthersReach(const ArraySide& side, const NodeId& node, Instant now) const;
+  // A portal answers while the only user is silent, who has had time to come back after an outage of theirs.
+  bool PortalAnswers(const ArrayChannel& array, Instant now) const;
+  // A portal answered shortly before the array's only user fell silent, and none does now. Where none did so
+  // there may be no way from here to that network at all.
+  bool PortalsFellSilent(const ArrayChannel& array, Instant now) const;
   bool IsRecent(const std::optional<Instant>& sign, const ArrayChannel& array) const;
   // An array that hears no node at all is away itself: its silence says nothing of this node. Where no other
-  // node ever used it, nobody can say. Nor does it say anything of a node without heartbeats some of whose
+  // node ever used it, its portals tell. Nor does it say anything of a node without heartbeats some of whose
   // I/O it does not see.
   bool CanTellOf(const NodeId& node, const ArraySide& side, Instant now) const;
   // For how long all I/O of the node there has been seen, if there was any.

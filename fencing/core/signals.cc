@@ -47,8 +47,21 @@ bool Evidence::IsRecent(const std::optional<Instant>& sign, const ArrayChannel& 
   return sign && array.looked_at && *array.looked_at - *sign < settings_.others_heard;
 }
 
-bool Evidence::OthersReach(const ArraySide& side, const NodeId& node) const {
+bool Evidence::PortalAnswers(const ArrayChannel& array, Instant now) const {
+  const auto& answered = array.portal_answered_at;
+  const bool settled = !array.portals_back_at || now - *array.portals_back_at >= settings_.slow_silence;
+  return settled && answered && *answered - *array.heard.latest_at >= settings_.storage_late &&
+         now - *answered < settings_.silence;
+}
+
+bool Evidence::PortalsFellSilent(const ArrayChannel& array, Instant now) const {
+  const auto& answered = array.portal_answered_at;
+  return answered && *array.heard.latest_at - *answered < settings_.probe_fresh && !PortalAnswers(array, now);
+}
+
+bool Evidence::OthersReach(const ArraySide& side, const NodeId& node, Instant now) const {
   const auto& array = *side.array;
+  if (array.heard.OnlyNode() == node) return PortalAnswers(array, now);
   return IsRecent((side.has_heartbeats() ? array.heartbeats : array.heard).OthersThan(node), array);
 }
 
@@ -57,6 +70,7 @@ bool Evidence::CanTellOf(const NodeId& node, const ArraySide& side, Instant now)
   const auto others = array.heard.OthersThan(node), landed = array.heartbeats.OthersThan(node);
   if (!side.heartbeat && SeenFor(side, now) < settings_.silence) return false;
   if (side.has_heartbeats() && landed && !IsRecent(landed, array)) return false;
+  if (array.heard.OnlyNode() == node && PortalsFellSilent(array, now)) return false;
   return !others || IsRecent(others, array);
 }
 
@@ -97,7 +111,7 @@ void Evidence::LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant
         !side.heartbeat && side.heartbeat_sequence != 0 && now - start < settings_.never_met_silence;
     // What hangs may hang there, for every node.
     const bool all_silent = std::min({quiet, heartbeat_silent_for, seen_for}) >= settings_.silence;
-    if (hangs && !awaited && all_silent && OthersReach(side, id)) signals.lost.insert(side.array->id);
+    if (hangs && !awaited && all_silent && OthersReach(side, id, now)) signals.lost.insert(side.array->id);
   }
   signals.io_quiet_for = untold > 0 ? Span() : std::min(signals.io_quiet_for, signals.io_seen_for);
   // No array that is up knows the node: storage is unknown, which is not silence.

@@ -36,7 +36,7 @@ Plan State::PlanFor(const NodeId& node, const std::set<ArrayId>& only, const Vol
   if (!IsCurrent(node) || IsMachineId(node)) return {};  // a machine's pods go with the node that it is now
   if (only.empty()) return PlanMove(cluster, settings, node);
   const auto reaches = [&](const NodeId& place, const ArrayId& array) {
-    return evidence.Reaches(place, array, now);
+    return evidence.CouldReach(place, array, now);
   };
   return PlanMove(cluster, settings, node, only, reaches, begun);
 }

@@ -22,6 +22,9 @@ std::string ListVolumes(const VolumeSet& volumes) {
 std::string LineOf(const WriteLease& call) { return call.release ? "give the lease up" : "write the lease"; }
 std::string LineOf(const BeginTerm& call) { return "begin a term on " + call.array.value(); }
 std::string LineOf(const Probe& probe) { return "probe " + probe.node.value(); }
+std::string LineOf(const ProbePortals& probe) {
+  return "probe the portals of " + probe.array.value() + ", as of " + probe.node.value();
+}
 std::string LineOf(const ReadKubelet& call) { return "read the kubelet of " + call.node.value(); }
 std::string LineOf(const AskReplicas& call) {
   return call.node.empty() ? "ask the replicas what they see" : "ask the replicas for " + call.node.value();

@@ -7,10 +7,11 @@
 
 // The threads an action may run on:
 //
-//   lease_workers_     3: renewing the lease must never wait behind anything else, a renewal that hangs
-//   included api_workers_      64: all other calls to the API server; checked for leadership when their turn
-//   comes an array's own     8 for each array (array_hub.h) the loop's         Notify and Probe, which do not
-//   block
+// - lease_workers_, 3 of them: renewing the lease must never wait behind anything else, a renewal that hangs
+//   included.
+// - api_workers_, 64: all other calls to the API server; checked for leadership when their turn comes.
+// - An array's own, 8 for each array (array_hub.h).
+// - The loop's: Notify and the probes, which do not block.
 //
 // The loop's thread never waits for any of them. If the process is killed here, an action may have taken
 // effect without an answer. That is the same as an answer that was lost: the next leader reads the state and
@@ -19,6 +20,8 @@ namespace lunkeeper::fencing {
 
 ActionRunner::ActionRunner(ActionInputs inputs)
     : inputs_(std::move(inputs)),
+      portals_(inputs_.arrays, inputs_.prober.get(),
+               [this](const ArrayId& array) { inputs_.probed(PortalAnswered{array}); }),
       poll_ended_(inputs_.executor.MakeSignal()),
       api_workers_(inputs_.executor.MakeWorkers(kActionsAtOnce)),
       lease_workers_(inputs_.executor.MakeWorkers(3)) {}
@@ -53,11 +56,11 @@ void ActionRunner::CallApi(const Action& action, Instant now, std::function<Answ
 // Arrays need no such check: they refuse every call that names an older term.
 void ActionRunner::CallArray(const Action& action, const ArrayId& array, Instant now,
                              std::function<Answer(FenceControl&)> call) {
-  inputs_.arrays.PostWork(array, [this, action, call = std::move(call), asked = now](FenceControl* at) {
+  inputs_.arrays.PostWork(array, [this, action, call = std::move(call), asked = now](Array* at) {
     if (at == nullptr)
       return inputs_.answered(action, FromApi(absl::UnavailableError("it is not among the arrays now")),
                               asked);
-    inputs_.answered(action, call(*at), asked);
+    inputs_.answered(action, call(at->fences()), asked);
   });
 }
 
@@ -96,10 +99,13 @@ void ActionRunner::RunCall(const Action&, const Probe& call, Instant) {
   const NodeFacts* facts = inputs_.objects.FindNode(NameOf(call.node));
   if (facts == nullptr || facts->address.empty()) return;
   inputs_.prober->Probe(facts->address, facts->kubelet_port, [this, node = call.node](ProbeResult result) {
-    inputs_.probed({.node = node,
-                    .answered = result == ProbeResult::kAnswered,
-                    .no_route = result == ProbeResult::kNoRoute});
+    inputs_.probed(
+        ProbeAnswer{.node = node, .answered = IsAnswer(result), .no_route = result == ProbeResult::kNoRoute});
   });
+}
+
+void ActionRunner::RunCall(const Action&, const ProbePortals& call, Instant now) {
+  portals_.ProbeArray(call, now);
 }
 
 void ActionRunner::RunCall(const Action& action, const ReadKubelet& call, Instant now) {

@@ -16,12 +16,14 @@
 #include "absl/synchronization/mutex.h"
 #include "base/tcp_prober.h"
 #include "fencing/core/action.h"
+#include "fencing/core/event.h"
 #include "fencing/failover/array_hub.h"
 #include "fencing/failover/clock.h"
 #include "fencing/failover/failover.h"
 #include "fencing/failover/fence_board.h"
 #include "fencing/failover/kube_actions.h"
 #include "fencing/failover/object_cache.h"
+#include "fencing/failover/portal_probes.h"
 
 namespace lunkeeper::fencing {
 
@@ -34,7 +36,7 @@ struct ActionInputs {
   std::function<Timeline(const NodeId&)> timeline_of;
   std::function<void(const Action&, Answer, Instant asked)> answered;
   std::function<void(const NodeId&, std::function<void(const ReplicaVotes&)>)> ask_replicas;  // may be empty
-  std::function<void(const ProbeAnswer&)> probed;
+  std::function<void(decltype(Event::what))> probed;  // of an answer to a probe
   Executor& executor;
   std::unique_ptr<Prober> prober;  // last: its thread uses the others
 };
@@ -59,6 +61,7 @@ class ActionRunner {
   void RunCall(const Action& action, const WriteLease& call, Instant now);
   void RunCall(const Action& action, const BeginTerm& call, Instant now);
   void RunCall(const Action& action, const Probe& call, Instant now);
+  void RunCall(const Action& action, const ProbePortals& call, Instant now);
   void RunCall(const Action& action, const ReadKubelet& call, Instant now);
   void RunCall(const Action& action, const AskReplicas& call, Instant now);
   void RunCall(const Action& action, const PutNodeFence& call, Instant now);
@@ -77,6 +80,7 @@ class ActionRunner {
   bool IsPolling();
 
   const ActionInputs inputs_;
+  PortalProbes portals_;
   std::atomic<Instant> writes_until_ = Instant();  // long ago: it may not
   std::atomic<int> waiting_calls_ = 0;
   absl::Mutex polls_mutex_;

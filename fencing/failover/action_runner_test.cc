@@ -45,7 +45,7 @@ struct RunnerFixture {
                              outcomes[action.id] = answer.done.outcome;
                            },
                        .ask_replicas = {},
-                       .probed = [](const ProbeAnswer&) {},
+                       .probed = [](const auto&) {},
                        .executor = RealExecutor(),
                        .prober = nullptr}};
   ArrayHub hub{*arrays, [](const ArrayPoll&) {}, RealExecutor()};

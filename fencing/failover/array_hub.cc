@@ -86,12 +86,12 @@ std::vector<ArrayId> ArrayHub::LostArrays(Instant now) const {
   return lost;
 }
 
-void ArrayHub::PostWork(const ArrayId& id, std::function<void(FenceControl*)> work) {
+void ArrayHub::PostWork(const ArrayId& id, std::function<void(Array*)> work) {
   const auto found = entries_.find(id);
   if (found == entries_.end()) return work(nullptr);
   found->second->workers->Post([at = found->second.get(), work = std::move(work)] {
     const auto array = at->GetArray();
-    work(array == nullptr ? nullptr : &array->fences());
+    work(array.get());
   });
 }
 

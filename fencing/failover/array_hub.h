@@ -40,7 +40,7 @@ class ArrayHub {
   // The arrays whose last poll failed, and arrays that never answered.
   std::vector<ArrayId> LostArrays(Instant now) const;
   // Runs `work` on one of the array's workers. For an unknown array it is called at once, with null.
-  void PostWork(const ArrayId& id, std::function<void(FenceControl*)> work);
+  void PostWork(const ArrayId& id, std::function<void(Array*)> work);
 
  private:
   static constexpr size_t kWorkers = 8;

@@ -285,7 +285,7 @@ ActionInputs FailoverController::MakeActionInputs() {
                              Instant asked) { OnAnswer(action, std::move(answer), asked); },
           .ask_replicas = options_.ask_replicas,
           .probed =
-              [this](const ProbeAnswer& answer) {
+              [this](const auto& answer) {
                 loop_.PostJob([this, answer](Instant now) { FeedCore(now, answer); });
               },
           .executor = executor_,

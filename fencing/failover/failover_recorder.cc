@@ -29,8 +29,8 @@ constexpr size_t kMostTimelineEntries = 100;
 // Actions that succeed several times a second, or that have a line of their own elsewhere.
 bool IsRoutine(const Action& action) {
   return std::holds_alternative<WriteLease>(action.what) || std::holds_alternative<Probe>(action.what) ||
-         std::holds_alternative<Notify>(action.what) || std::holds_alternative<Report>(action.what) ||
-         std::holds_alternative<AskReplicas>(action.what);
+         std::holds_alternative<ProbePortals>(action.what) || std::holds_alternative<Notify>(action.what) ||
+         std::holds_alternative<Report>(action.what) || std::holds_alternative<AskReplicas>(action.what);
 }
 
 // The event of the first phase in which every pod runs elsewhere.

@@ -180,6 +180,7 @@ std::vector<lunkeeper::Grant> ArrayModel::Grants() const {
     each.volume = volume;
     each.node = grant.node;
     each.generation = grant.generation;
+    each.connection.portal = id_.value() + ":3260";
   }
   return grants;
 }

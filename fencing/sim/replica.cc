@@ -18,7 +18,8 @@ constexpr Span kAcquireCall = 30_s, kReleaseCall = 15_s, kChannelDies = 3_s, kNo
 constexpr Span kProbe = 400_ms;  // base/tcp_prober.cc
 constexpr Span kLeadsFor = 3300_ms, kMostDeaf = 5_s;
 
-// A connect to a kernel. No answer comes to a process that is dead, or when nobody waits for it any more.
+// A connect to a kernel: a machine's, or that of an array's portal. No answer comes to a process that is
+// dead, or when nobody waits for it any more.
 class SimulatedProber final : public Prober {
  public:
   explicit SimulatedProber(Process& process) : process_(process) {}
@@ -29,25 +30,36 @@ class SimulatedProber final : public Prober {
     for (auto& machine : world.machines) {
       const bool alive = world.Has(Mutant::kEndInOrderIsAlive) && machine->ended_in_order();
       if (machine->name().value() == address)
-        world.Call<bool>(
-            process_.endpoint(), machine->endpoint(), kProbe,
-            [&at = *machine](auto reply) {
-              if (at.AnswersProbe()) reply(true);
-            },
-            [&process = process_, waits = waits_, to = machine->endpoint(), done, forged,
-             alive](const bool* answered) {
-              ProbeResult result = answered && !forged ? ProbeResult::kAnswered : ProbeResult::kUnanswered;
-              const bool cut = !process.world().Open(process.endpoint(), to);
-              if (!answered && cut) result = ProbeResult::kNoRoute;
-              if (alive) result = ProbeResult::kAnswered;
-              process.Deliver([waits, done, result] {
-                if (*waits) done(result);
-              });
+        Connect(
+            machine->endpoint(), [&at = *machine] { return at.AnswersProbe(); },
+            [done, forged, alive](ProbeResult result) {
+              if (forged && IsAnswer(result)) result = ProbeResult::kUnanswered;
+              done(alive ? ProbeResult::kAccepted : result);
             });
     }
+    for (auto& array : world.arrays)
+      if (array->id().value() == address)
+        Connect(
+            array->portal(), [&at = *array] { return at.serves(); }, done);
   }
 
  private:
+  void Connect(Endpoint to, std::function<bool()> answers, std::function<void(ProbeResult)> done) {
+    process_.world().Call<bool>(
+        process_.endpoint(), to, kProbe,
+        [answers = std::move(answers)](auto reply) {
+          if (answers()) reply(true);
+        },
+        [&process = process_, waits = waits_, to, done = std::move(done)](const bool* answered) {
+          ProbeResult result = answered ? ProbeResult::kAccepted : ProbeResult::kUnanswered;
+          const bool cut = !process.world().Open(process.endpoint(), to);
+          if (!answered && cut) result = ProbeResult::kNoRoute;
+          process.Deliver([waits, done, result] {
+            if (*waits) done(result);
+          });
+        });
+  }
+
   Process& process_;
   const std::shared_ptr<bool> waits_ = std::make_shared<bool>(true);
 };

@@ -59,6 +59,8 @@ void ScriptedWorld::Setup(const std::string& word, std::istringstream& words) {
     late_.insert(nodes_.extract(NodeName(NextWord(words))));
   } else if (word == "unheard") {
     Find(NextWord(words)).heartbeats = false;
+  } else if (word == "without-storage") {
+    Find(NextWord(words)).storage = false;
   } else if (word == "set") {
     const auto name = NextWord(words);
     SetOption(name, NextWord(words));
@@ -260,6 +262,7 @@ void ScriptedWorld::HappenToArray(const ArrayId& id, std::istringstream& words) 
   if (what == "shows") array.hidden.clear(), EndFencedGrants(array);
   for (std::string volume; what == "loses" && words >> volume;) array.holders.erase(VolumeId(volume));
   for (std::string volume; what == "hides" && words >> volume;) array.hidden.insert(VolumeId(volume));
+  if (what == "portals") array.portals = NextWord(words) == "start";
   if (what == "removed") array.removed = true, Feed(ArrayGone{id});
   if (what == "forgets") array.fences.erase(FindFenced(NextWord(words)));
   if (what == "has-fence") HaveFence(array, NextWord(words), words);

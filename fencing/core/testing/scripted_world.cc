@@ -21,6 +21,7 @@ std::string Kind(const SetTaint&) { return "taint"; }
 std::string Kind(const DeletePod&) { return "delete"; }
 std::string Kind(const ChargeVolume&) { return "charge"; }
 std::string Kind(const Probe&) { return "probe"; }
+std::string Kind(const ProbePortals&) { return "portals"; }
 std::string Kind(const ReadKubelet&) { return "read"; }
 std::string Kind(const AskReplicas& call) { return call.node.empty() ? "sights" : "ask"; }
 std::string Kind(const Notify&) { return "notify"; }
@@ -143,8 +144,8 @@ void ScriptedWorld::Feed(decltype(Event::what) what) {
 
 void ScriptedWorld::Do(const Action& action) {
   const auto kind = std::visit([](const auto& what) { return Kind(what); }, action.what);
-  const bool routine = kind == "lease" || kind == "term" || kind == "probe" || kind == "notify" ||
-                       kind == "read" || kind == "ask" || kind == "sights";
+  const bool routine = kind == "lease" || kind == "term" || kind == "probe" || kind == "portals" ||
+                       kind == "notify" || kind == "read" || kind == "ask" || kind == "sights";
   if (!routine || show_all_)
     trace_ += FormatSeconds(now_.since_start()) + "  " + DescribeAction(action) + "\n";
   if (const auto* probe = std::get_if<Probe>(&action.what)) {
@@ -154,6 +155,9 @@ void ScriptedWorld::Do(const Action& action) {
       const auto& machine = Find(NameOf(node).value());
       Feed(ProbeAnswer{node, machine.probe && machine.route, !machine.route});
     });
+  } else if (const auto* portals = std::get_if<ProbePortals>(&action.what)) {
+    if (arrays_.at(portals->array).portals)
+      After(200_ms, [this, id = portals->array] { Feed(PortalAnswered{id}); });
   } else if (const auto* notify = std::get_if<Notify>(&action.what)) {
     auto& machine = Find(NameOf(notify->node).value());
     if (machine.id != notify->node || (!machine.heartbeats && !machine.storage)) return;
@@ -176,8 +180,8 @@ void ScriptedWorld::Do(const Action& action) {
                 if (call.release) After(300_ms, [this] { OtherTakesLease(); });
               } else if constexpr (std::is_same_v<Call, BeginTerm>) {
                 done.term = ++arrays_.at(call.array).term;
-              } else if constexpr (!std::is_same_v<Call, Probe> && !std::is_same_v<Call, Notify> &&
-                                   !std::is_same_v<Call, Report>) {
+              } else if constexpr (!std::is_same_v<Call, Probe> && !std::is_same_v<Call, ProbePortals> &&
+                                   !std::is_same_v<Call, Notify> && !std::is_same_v<Call, Report>) {
                 done = Effect(call);
               }
             },

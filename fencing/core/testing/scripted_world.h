@@ -30,6 +30,7 @@ class ScriptedWorld {
   };
   struct ArrayModel {
     bool up = true, removed = false;
+    bool portals = true;                                    // answer the observer
     std::map<NodeId, std::pair<uint64_t, Instant>> landed;  // last writes to heartbeat LUNs, and when
     std::vector<Span> takes;                                // looks, one after the other; empty: no time
     size_t looks = 0;
