@@ -71,10 +71,16 @@ struct SetTaint {
   OurTaint taint = OurTaint::kFenced;
 };
 enum class Grace { kNone, kOrdinary };
+enum class WhyDeleted {
+  kMoved,         // off its node, by a failover
+  kCrashLooped,   // a new pod starts without kubelet's pause
+  kDeviceFailed,  // for good; a new pod gets a new one
+};
 struct DeletePod {
   PodId pod;
   Uid uid;
   Grace grace = Grace::kNone;
+  WhyDeleted why = WhyDeleted::kMoved;
 };
 // Stores on the volume's object which nodes died of it; none: no more.
 struct ChargeVolume {

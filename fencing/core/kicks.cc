@@ -133,7 +133,8 @@ void NoteCrashLoop(State& state, const NodeEvidence& known, const Pod& pod) {
 void Kick(State& state, const NodeEvidence& known, const DuePod& due) {
   const Pod& pod = *due.pod;
   const auto key = CallKey::ForPod(CallKey::Kind::kKickPod, pod.uid);
-  if (!state.outbox.CallOnce(key, DeletePod{pod.id, pod.uid, Grace::kOrdinary}, state.now)) return;
+  const auto why = due.looped ? WhyDeleted::kCrashLooped : WhyDeleted::kDeviceFailed;
+  if (!state.outbox.CallOnce(key, DeletePod{pod.id, pod.uid, Grace::kOrdinary, why}, state.now)) return;
   PodKick kick{.at = state.now};
   if (due.looped) kick.looped = LineOf(pod), NoteCrashLoop(state, known, pod);
   for (const auto& [array, used] : pod.volumes)

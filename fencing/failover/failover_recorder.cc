@@ -38,6 +38,29 @@ constexpr char kMovedEvent[] = "Moved";
 
 constexpr char kPluginSilentEvent[] = "PluginNotReady";
 
+// Of a report's line in the log, and of its event.
+struct KindWords {
+  const char* log;
+  const char* event;
+};
+KindWords WordsOf(ReportKind kind) {
+  switch (kind) {
+    case ReportKind::kClassification:
+      return {"seen: ", "NodeSuspected"};
+    case ReportKind::kRefused:
+      return {"refused: ", "FailoverRefused"};
+    case ReportKind::kProgress:
+      return {"phase: ", "Failover"};
+    case ReportKind::kHeldBack:
+      return {"held back: ", "VolumeHeldBack"};
+    case ReportKind::kPlugin:
+      return {"plugin: ", kPluginSilentEvent};
+    case ReportKind::kLeadership:
+      return {"leadership: ", "FailoverLeadership"};
+  }
+  return {};
+}
+
 bool IsMoved(const Report& report) {
   return report.phase == Phase::kMoved || report.phase == Phase::kAwaitingNode;
 }
@@ -69,19 +92,10 @@ void FailoverRecorder::SetLeads(bool leads) {
 // text once, so nothing is filtered here.
 void FailoverRecorder::OnReport(const Report& report) {
   if (report.kind == ReportKind::kLeadership) return OnLeadership(report.text);
-  const bool refused = report.kind == ReportKind::kRefused;
   const bool progress = report.kind == ReportKind::kProgress;
-  const bool held_back = report.kind == ReportKind::kHeldBack;
-  const bool plugin = report.kind == ReportKind::kPlugin;
+  const KindWords words = WordsOf(report.kind);
   if (report.refusal) ++refused_[{{"limit", std::string(ToWord(*report.refusal))}}];
-  LogWarn("failover",
-          absl::StrCat(progress    ? "phase: "
-                       : refused   ? "refused: "
-                       : held_back ? "held back: "
-                       : plugin    ? "plugin: "
-                                   : "seen: ",
-                       report.text),
-          {{"node", report.node.value()}});
+  LogWarn("failover", absl::StrCat(words.log, report.text), {{"node", report.node.value()}});
   if (progress) {
     Timeline& timeline = timelines_[report.node].timeline;
     const bool moved =
@@ -90,26 +104,22 @@ void FailoverRecorder::OnReport(const Report& report) {
     AddEntry(report.node, executor_.WallNow(), moved ? kMovedEvent : "Phase", report.text);
     if (moved) MeasurePhases(timeline);
   }
-  AddNodeEvent(report.node, progress ? kube::EventKind::kNormal : kube::EventKind::kWarning,
-               progress    ? "Failover"
-               : refused   ? "FailoverRefused"
-               : held_back ? "VolumeHeldBack"
-               : plugin    ? kPluginSilentEvent
-                           : "NodeSuspected",
+  AddNodeEvent(report.node, progress ? kube::EventKind::kNormal : kube::EventKind::kWarning, words.event,
                report.text);
   if (report.refusal == Refusal::kLeftAlone) ReportPodsLeft(report.node, "from which nothing is moved");
 }
 
 // Each replica writes its own, whether it leads or not.
 void FailoverRecorder::OnLeadership(const std::string& text) {
-  LogWarn("failover", absl::StrCat("leadership: ", text));
+  const KindWords words = WordsOf(ReportKind::kLeadership);
+  LogWarn("failover", absl::StrCat(words.log, text));
   kube::ObjectEvent event;
   event.api_version = "coordination.k8s.io/v1";
   event.kind = kube::kLeaseKind;
   event.space = lease_.space;
   event.name = lease_.name;
   event.event_kind = kube::EventKind::kWarning;
-  event.reason = "FailoverLeadership";
+  event.reason = words.event;
   event.action = "Lead";
   event.note = text;
   record_(std::move(event));
@@ -123,13 +133,9 @@ void FailoverRecorder::OnAction(const Action& action) {
     AddEntry(RecordOf(fence->node), executor_.WallNow(), "Fencing",
              absl::StrCat(fence->array.value(), ": ", WhatIsFenced(*fence)));
   const auto* call = std::get_if<DeletePod>(&action.what);
-  if (call == nullptr) return;
+  if (call == nullptr || call->why != WhyDeleted::kMoved) return;
   const NodeId node = FenceOf(call->pod);
-  if (node.empty()) {
-    const PodFacts* facts = objects_.FindPod(call->pod);
-    if (facts != nullptr && !facts->crash_looping) device_kicks_.insert(action.id);
-    return;
-  }
+  if (node.empty()) return;
   deletions_[action.id] = node;
   NodeTimeline& timeline = timelines_[node];
   if (timeline.deleting++ == 0 && timeline.deleted == 0)
@@ -171,7 +177,6 @@ void FailoverRecorder::OnAnswer(const Action& action, const Answer& answer, Span
     }
   }
   if (ok) RecordSuccess(action, answer);
-  device_kicks_.erase(action.id);
   const auto* fence = std::get_if<FenceNode>(&action.what);
   if (fence != nullptr && !ok) {
     ++fence_failures_;
@@ -229,18 +234,22 @@ void FailoverRecorder::RecordTaint(const SetTaint& call) {
   }
 }
 
-// The reason was noted when the deletion was requested: by now the pod may be gone, and its node's fence,
-// too. A deletion without a noted fence is a kick: the graceful deletion of a pod that crash-loops, so that
-// its replacement starts without kubelet's back-off, or of one whose device failed for good.
+// The node's fence was noted when the deletion was requested: by now the pod may be gone, and the fence, too.
 void FailoverRecorder::ReportDeletedPod(const DeletePod& call, uint64_t id) {
-  const auto failover = deletions_.find(id);
-  if (failover == deletions_.end())
-    return AddPodEvent(call.pod, call.uid, "Kicked", "Delete",
-                       device_kicks_.contains(id) ? "its device failed for good; a new pod gets a new one"
-                                                  : "it crash-looped; a new pod starts without waiting");
-  const NodeId& node = failover->second;
-  AddPodEvent(call.pod, call.uid, "FailedOver", "Delete",
-              absl::StrCat("moved off node ", NameOf(node).value(), "; see nodefence ", node.value()));
+  switch (call.why) {
+    case WhyDeleted::kCrashLooped:
+      return AddPodEvent(call.pod, call.uid, "Kicked", "Delete",
+                         "it crash-looped; a new pod starts without waiting");
+    case WhyDeleted::kDeviceFailed:
+      return AddPodEvent(call.pod, call.uid, "Kicked", "Delete",
+                         "its device failed for good; a new pod gets a new one");
+    case WhyDeleted::kMoved:
+      const auto failover = deletions_.find(id);
+      if (failover == deletions_.end()) return;
+      const NodeId& node = failover->second;
+      AddPodEvent(call.pod, call.uid, "FailedOver", "Delete",
+                  absl::StrCat("moved off node ", NameOf(node).value(), "; see nodefence ", node.value()));
+  }
 }
 
 // One event for each pod that stays on a failed node, once in each failover.

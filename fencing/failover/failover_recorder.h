@@ -75,8 +75,8 @@ class FailoverRecorder {
   const std::function<void(kube::ObjectEvent)> record_;
   const Executor& executor_;
   std::map<NodeId, NodeTimeline> timelines_;
-  std::map<uint64_t, NodeId> deletions_;  // the node of each pod deletion in progress, by action
-  std::set<uint64_t> device_kicks_;       // deletions in progress of pods whose device failed for good
+  std::map<uint64_t, NodeId> deletions_;      // the node of each pod deletion in progress, by action
+  std::map<NodeName, std::string> refusals_;  // of the taints of silent plugins: the last error of each
   bool leads_ = false, synced_ = false;
   int decided_ = 0, fence_failures_ = 0, pods_deleted_ = 0, yields_ = 0;
   Metrics::Series refused_;  // by safety limit
