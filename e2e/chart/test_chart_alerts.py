@@ -26,6 +26,7 @@ def call(pod, method, code):
     return series("lunkeeper_rpc_duration_seconds_count", pod, method=method, code=code)
 
 
+TAINTED = "lunkeeper_failover_plugin_tainted_nodes"
 WELL = {
     **{
         series("lunkeeper_certificate_end_seconds", pod, file=f"/etc/{pod}.crt"): f"{30 * DAY}x{ALWAYS}"
@@ -76,6 +77,8 @@ WELL = {
     series("lunkeeper_failover_unseen_grants", "controller-2"): f"0x{ALWAYS}",
     **{series("lunkeeper_failover_paused", pod): f"0x100 1x10 0x{ALWAYS - 112}" for pod in CONTROLLERS},
     **{series("lunkeeper_failover_held_back_nodes", pod): f"0x50 1 0x{ALWAYS - 52}" for pod in CONTROLLERS},
+    # A node joins, and its plugin takes some minutes.
+    **{series(TAINTED, pod): f"0x50 1x30 0x{ALWAYS - 82}" for pod in CONTROLLERS},
     **{
         series("lunkeeper_failover_nodefences", pod, phase=phase): f"0x{ALWAYS}"
         for pod in CONTROLLERS
@@ -181,13 +184,7 @@ FAULTS = {
     "one node of three has lost its path": Fault(
         "LunkeeperStoragePathLost",
         {series(AGES, "node-2", array="rack1"): "0.4x99 0+15x5000"},
-        {
-            (
-                ("array", "rack1"),
-                *IN_LUNKEEPER,
-                ("pod", "node-2"),
-            ): "node-2 has not reached array rack1 for 5m 15s"
-        },
+        {(("array", "rack1"), *of_pod("node-2")): "node-2 has not reached array rack1 for 5m 15s"},
     ),
     "a device has failed": Fault(
         "LunkeeperDeviceFailed",
@@ -285,12 +282,15 @@ FAULTS = {
         {series("lunkeeper_failover_nodefences", "controller-2", phase="AwaitingNode"): f"1x{ALWAYS}"},
         {(): "A node is fenced"},
     ),
+    "a plugin is silent": Fault(
+        "LunkeeperPluginIsSilent",
+        {series(TAINTED, "controller-1"): f"0x50 2x{ALWAYS - 51}"},
+        {(): "For 10 minutes 2 nodes have taken no new pods, as their plugin is silent"},
+    ),
     "nodes died of a volume": Fault(
         "LunkeeperVolumeHeldBack",
         {series("lunkeeper_failover_volumes_held_back", "controller-2"): f"1x{ALWAYS}"},
-        {
-            (): "Volumes are not moved any more, as nodes died soon after they mounted them (1)",
-        },
+        {(): "Volumes are not moved any more, as nodes died soon after they mounted them (1)"},
     ),
     "an array does not fence": Fault(
         "LunkeeperFenceFails",

@@ -21,12 +21,13 @@ struct CallKey {
     // that is sent while a fence of the same node is on its way could lift what that fence has just put in
     // force, and its answer would be taken for the other's.
     kFence,
-    kTaint,      // sets and removes, by machine
-    kDeletePod,  // by force, by the pod's UID
-    kAskPod,     // an ordinary deletion, by UID
-    kKickPod,    // of a crash-looping pod, by UID
-    kCharge,     // by volume
-    kNotify      // no call: its key paces what nobody answers; by array and node
+    kTaint,        // of a fence: sets and removes, by machine
+    kPluginTaint,  // the same of a silent plugin: that it is refused must not delay the other one
+    kDeletePod,    // by force, by the pod's UID
+    kAskPod,       // an ordinary deletion, by UID
+    kKickPod,      // of a crash-looping pod, by UID
+    kCharge,       // by volume
+    kNotify        // no call: its key paces what nobody answers; by array and node
   };
   Kind kind = Kind::kLease;
   ArrayId array = {};
@@ -42,6 +43,9 @@ struct CallKey {
   }
   static CallKey ForRecordOf(const NodeId& node) { return {.kind = Kind::kRecord, .node = node}; }
   static CallKey ForTaintOf(const NodeName& machine) { return {.kind = Kind::kTaint, .machine = machine}; }
+  static CallKey ForPluginTaintOf(const NodeName& machine) {
+    return {.kind = Kind::kPluginTaint, .machine = machine};
+  }
   static CallKey ForChargeOf(const VolumeId& volume) { return {.kind = Kind::kCharge, .volume = volume}; }
   static CallKey ForPod(Kind kind, const Uid& pod) { return {.kind = kind, .uid = pod}; }
 };

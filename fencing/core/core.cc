@@ -324,6 +324,7 @@ void Core::LoseTerm(const ArrayId& array) {
 
 // What the watch has brought meanwhile is newer than the answer, and stays.
 void Core::HandleAnswer(const SetTaint& call, const Done& done) {
+  NotePluginTaint(state_, call, done.outcome);
   const auto* known = state_.cluster.FindNode(call.node);
   if (done.outcome != Outcome::kOk || !known || known->version != call.expected) return;
   auto node = *known;

@@ -1,7 +1,7 @@
 // A call passes through three states, by its key:
 //
 //   free ──CallOnce──► waiting ──answered well──► free
-//    ▲                    │ └──failed, or a deletion──► paused for `retry`, and a deletion each time longer
+//    ▲                    │ └──failed, or a deletion──► paused for `retry`, some each time longer
 //    └──answer_timeout────┘                                │
 //    └─────────────────────────────────────────────────────┘
 //
@@ -15,7 +15,15 @@
 namespace lunkeeper::fencing {
 namespace {
 
-constexpr int kMostDoublings = 5;  // of the pause between deletions: 16 s
+constexpr int kMostDoublings = 5;  // of the pause: 16 s
+
+// A deletion is soon seen, and then not asked for again. Of one that is not, something stands in its way: a
+// webhook, or a right that is missing. The same may refuse the taint of a silent plugin, which can wait.
+bool IsPausedLonger(const Action& action, Outcome outcome) {
+  const auto* taint = std::get_if<SetTaint>(&action.what);
+  return std::holds_alternative<DeletePod>(action.what) ||
+         (taint && taint->taint == OurTaint::kPluginNotReady && outcome == Outcome::kFailed);
+}
 
 }  // namespace
 
@@ -41,9 +49,7 @@ std::optional<Action> Outbox::TakeAnswered(const Done& done, Instant now) {
   if (found == calls_.end()) return std::nullopt;
   auto action = std::move(found->second.second);
   auto& state = keys_[found->second.first];
-  if (std::holds_alternative<DeletePod>(action.what)) {
-    // A deletion is soon seen, and then not asked for again. Of one that is not, something stands in its way:
-    // a webhook, or a right that is missing.
+  if (IsPausedLonger(action, done.outcome)) {
     state = {0, now + (1 << std::min(state.tries, kMostDoublings)) * settings_.retry, state.tries + 1};
   } else {
     // The effect of other calls is in the answer.
@@ -60,7 +66,7 @@ bool Outbox::IsWaiting(const CallKey& key) const {
 
 void Outbox::PruneCalls(Instant now) {
   std::erase_if(keys_, [&](const auto& entry) {
-    // A deletion that is not asked for any more has been seen; its count of tries goes later.
+    // A call that is not asked for any more is done; its count of tries goes later.
     const auto keep = entry.second.tries == 0 ? Span() : settings_.answer_timeout;
     if (entry.second.again_at && now < *entry.second.again_at + keep) return false;
     calls_.erase(entry.second.id);

@@ -36,7 +36,7 @@ class Outbox {
   struct PendingCall {
     uint64_t id = 0;                  // 0: answered
     std::optional<Instant> again_at;  // until then it is not sent again
-    int tries = 0;                    // deletions in a row whose effect was not seen
+    int tries = 0;                    // in a row, each of which was paused longer for
   };
 
   const Settings& settings_;

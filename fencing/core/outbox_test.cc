@@ -80,4 +80,26 @@ TEST_CASE("a deletion whose effect is not seen is asked for again, and each time
                             kStart + 400_s + rig.settings.retry));
 }
 
+TEST_CASE("a taint of a silent plugin that is refused is asked for less and less often") {
+  OutboxRig rig;
+  const NodeName node("n1");
+  int writes = 0;
+  const auto try_until = [&](Instant from, Instant until, Outcome outcome) {
+    for (Instant now = from; now < until; now += 250_ms) {
+      const SetTaint call{node, Version("v"), "silent", OurTaint::kPluginNotReady};
+      if (rig.outbox.CallOnce(CallKey::ForPluginTaintOf(node), call, now)) ++writes, rig.Answer(outcome, now);
+      rig.outbox.PruneCalls(now);
+    }
+  };
+  try_until(kStart, kStart + 300_s, Outcome::kFailed);
+  CHECK(writes >= 10);  // it goes on
+  CHECK(writes <= 30);
+  // The taint of a fence does not wait for it.
+  CHECK(rig.outbox.CallOnce(CallKey::ForTaintOf(node), SetTaint{node, Version("v"), "n1.i"}, kStart + 300_s));
+  // A conflict is no refusal.
+  writes = 0;
+  try_until(kStart + 400_s, kStart + 410_s, Outcome::kConflict);
+  CHECK(writes >= 10);
+}
+
 }  // namespace lunkeeper::fencing

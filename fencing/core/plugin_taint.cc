@@ -20,6 +20,7 @@ namespace lunkeeper::fencing {
 namespace {
 
 constexpr Span kAskEvery = 5_s;
+constexpr int kRefused = 4;          // in a row, in some seconds; fewer may be an API server that restarts
 constexpr Span kUnwantedFor = 10_s;  // while one pod of the plugin follows another, none may be there
 
 // At this tick.
@@ -108,8 +109,13 @@ std::string WhyNotTainted(const State& state, const Node& object, const NodeId& 
 }
 
 void SetPluginTaint(State& state, const Node& node, const std::string& value) {
-  state.outbox.CallOnce(CallKey::ForTaintOf(node.name),
+  state.outbox.CallOnce(CallKey::ForPluginTaintOf(node.name),
                         SetTaint{node.name, node.version, value, OurTaint::kPluginNotReady}, state.now);
+}
+
+// The recorder's log has the API server's answer.
+std::string WhatIsRefused(const PluginWatch& watch, const std::string& text) {
+  return watch.refused < kRefused ? "" : text + ": the API server refuses that, as a controller's log says";
 }
 
 void PutTaint(State& state, const Node& node, const PluginWatch& watch, const Plugins& plugins) {
@@ -121,11 +127,12 @@ void PutTaint(State& state, const Node& node, const PluginWatch& watch, const Pl
   AskReplicasFor(state, id, watch);
   if (!id.empty() && !HaveVotes(state, watch)) return;
   const auto why = WhyNotTainted(state, node, id, watch, plugins);
-  const std::string text = !why.empty()             ? "its plugin is silent, and it is not tainted: " + why
-                           : state.settings.dry_run ? "dry run: would be tainted, as its plugin is silent"
-                                                    : "";
+  const bool put = why.empty() && !state.settings.dry_run;
+  const std::string text = !why.empty() ? "its plugin is silent, and it is not tainted: " + why
+                           : put        ? WhatIsRefused(watch, "its plugin is silent, and it is not tainted")
+                                        : "dry run: would be tainted, as its plugin is silent";
   state.ReportOnce({.kind = ReportKind::kPlugin, .node = machine, .text = text});
-  if (text.empty()) SetPluginTaint(state, node, "silent");
+  if (put) SetPluginTaint(state, node, "silent");
 }
 
 void RemoveTaint(State& state, const Node& node, const PluginWatch& watch) {
@@ -134,8 +141,13 @@ void RemoveTaint(State& state, const Node& node, const PluginWatch& watch) {
       state.evidence.HearsPlugin(node, state.now) || (watch.heard_elsewhere && HaveVotes(state, watch));
   const bool unwanted = watch.unwanted_since && state.now - *watch.unwanted_since >= kUnwantedFor;
   const bool withdrawn = unwanted || node.exempt || state.settings.plugin_not_ready == Span();
-  if ((heard && !node.node_id.empty()) || (withdrawn && node.plugin_taint == PluginTaint::kByLeader))
-    SetPluginTaint(state, node, "");
+  const bool remove =
+      (heard && !node.node_id.empty()) || (withdrawn && node.plugin_taint == PluginTaint::kByLeader);
+  if (remove) SetPluginTaint(state, node, "");
+  state.ReportOnce(
+      {.kind = ReportKind::kPlugin,
+       .node = MachineId(node.name.value()),
+       .text = remove ? WhatIsRefused(watch, "the taint of its silent plugin is to go, and stays") : ""});
 }
 
 }  // namespace
@@ -159,6 +171,13 @@ void NotePluginVotes(State& state, const AskReplicas& call, const ReplicaVotes& 
   if (watch == state.plugins.end()) return;
   watch->second.votes_at = state.now;
   watch->second.heard_elsewhere = !votes.heard_by.empty();
+}
+
+void NotePluginTaint(State& state, const SetTaint& call, Outcome outcome) {
+  const auto watch = state.plugins.find(call.node);
+  if (call.taint != OurTaint::kPluginNotReady || watch == state.plugins.end()) return;
+  if (outcome == Outcome::kOk) watch->second.refused = 0;
+  if (outcome == Outcome::kFailed) ++watch->second.refused;
 }
 
 }  // namespace lunkeeper::fencing

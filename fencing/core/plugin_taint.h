@@ -12,6 +12,9 @@ namespace lunkeeper::fencing {
 // counted the nodes.
 void TendPluginTaints(State& state);
 
+// The API server's answer.
+void NotePluginTaint(State& state, const SetTaint& call, Outcome outcome);
+
 // What the other replicas say of a node.
 void NotePluginVotes(State& state, const AskReplicas& call, const ReplicaVotes& votes);
 

@@ -52,6 +52,7 @@ struct PluginWatch {
   Instant looked_at = {};  // at the last tick at which this replica led
   std::optional<Instant> votes_at = {};
   bool heard_elsewhere = false;  // by the votes
+  int refused = 0;               // writes of its taint, in a row
 };
 
 // A pod and its replacements: by name, or all pods of an owner that gives each a new name.

@@ -92,6 +92,12 @@ double CountHeldBack(const State& state) {
   return static_cast<double>(count);
 }
 
+double CountPluginTaints(const State& state) {
+  const auto count = std::ranges::count_if(
+      state.cluster.nodes(), [](const auto& node) { return node.second.plugin_taint != PluginTaint::kNone; });
+  return static_cast<double>(count);
+}
+
 void ReportWhatIsNotDone(const State& state, Metrics& metrics) {
   metrics.SetGauge(
       "lunkeeper_failover_unseen_arrays",
@@ -103,6 +109,9 @@ void ReportWhatIsNotDone(const State& state, Metrics& metrics) {
       "Grants of which this replica does not see whether they are used, as a part of their array "
       "does not answer",
       static_cast<double>(state.evidence.CountUnseenGrants()));
+  metrics.SetGauge("lunkeeper_failover_plugin_tainted_nodes",
+                   "Nodes that take no new pods, as their plugin is silent or has not come yet",
+                   CountPluginTaints(state));
   metrics.SetGauge("lunkeeper_failover_paused",
                    "Whether nothing is begun on evidence, as failover is paused or a dry run",
                    state.settings.paused || state.settings.dry_run);

@@ -167,7 +167,7 @@ void FailoverRecorder::OnAnswer(const Action& action, const Answer& answer, Span
   const bool ok = answer.done.outcome == Outcome::kOk;
   // A conflict is normal: two replicas may try to take the lease at once, and one of them fails.
   const bool in_order = ok || answer.done.outcome == Outcome::kConflict;
-  if (!IsRoutine(action) || !in_order) {
+  if ((!IsRoutine(action) || !in_order) && IsNews(action, answer)) {
     Fields fields = {{"took_ms", std::to_string(took.milliseconds())}};
     if (!ok) fields.push_back({"error", std::string(answer.status.message())});
     if (ok) {
@@ -194,6 +194,15 @@ void FailoverRecorder::OnAnswer(const Action& action, const Answer& answer, Span
   if (timeline.deleting == 0)
     AddEntry(deletion->second, executor_.WallNow(), "Deleted", absl::StrCat(timeline.deleted, " pods"));
   deletions_.erase(deletion);
+}
+
+// A taint that a webhook refuses is asked for as long as the plugin is silent.
+bool FailoverRecorder::IsNews(const Action& action, const Answer& answer) {
+  const auto* taint = std::get_if<SetTaint>(&action.what);
+  if (taint == nullptr || taint->taint != OurTaint::kPluginNotReady) return true;
+  if (answer.done.outcome == Outcome::kOk) return refusals_.erase(taint->node), true;
+  const std::string error(answer.status.message());
+  return std::exchange(refusals_[taint->node], error) != error;
 }
 
 // Only what people look for has an entry or an event. A lease, a probe or a term has its line in the log.

@@ -49,6 +49,8 @@ class FailoverRecorder {
   void AddEntry(const NodeId& node, absl::Time at, const std::string& event, const std::string& text);
   void RecordDecision(const PutNodeFence& call);
   void RecordTaint(const SetTaint& call);
+  // For the log: it is not what was said of that last.
+  bool IsNews(const Action& action, const Answer& answer);
   void RecordSuccess(const Action& action, const Answer& answer);
   void ReportDeletedPod(const DeletePod& call, uint64_t id);
   void ReportPodsLeft(const NodeId& node, const std::string& which);
