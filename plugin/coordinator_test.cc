@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <future>
+#include <set>
 
 #include "base/testing/captured_log.h"
 #include "base/testing/stalling_proxy.h"
@@ -35,6 +36,15 @@ struct ConnectedNode {
   std::unique_ptr<GrantSource> grants;
 };
 
+// By the test's word.
+struct UnusedVolumes final : VolumeUseCheck {
+  absl::Status CheckUse(const std::string& machine, const VolumeId& volume) override {
+    if (!volumes.contains(volume)) return absl::OkStatus();
+    return absl::FailedPreconditionError(machine + " has no pod with it");
+  }
+  std::set<VolumeId> volumes;
+};
+
 }  // namespace
 
 TEST_CASE("a node gets a grant, sees that it has it and gives it back, and no secret is in the log") {
@@ -63,6 +73,31 @@ TEST_CASE("a node gets a grant, sees that it has it and gives it back, and no se
                              Catch::Contains("volume_id=" + volume.value()) &&
                              Catch::Contains("node=" + rig.node.value()));
   CHECK_THAT(log.Text(), !Catch::Contains(grant->connection.chap.secret) && !Catch::Contains("token-1"));
+}
+
+TEST_CASE("a volume that no pod of the node uses is refused, and what the node holds is its own") {
+  CoordinatorRig rig;
+  UnusedVolumes unused;
+  ConnectedNode node(rig, {rig.AddController(rig.ManyNodes(), {.uses = &unused}).port});
+  const VolumeId used = rig.MakeVolume("used"), other = rig.MakeVolume("other");
+  unused.volumes = {other};
+  const auto refused = node.Acquire(other);
+  CHECK(absl::IsFailedPrecondition(refused.status()));
+  CHECK_THAT(std::string(refused.status().message()), Catch::Contains("node-1 has no pod"));
+  CHECK(rig.array.ListGrants({other, {}})->empty());
+  const auto grant = node.Acquire(used);
+  REQUIRE(grant.ok());
+  // Its pod goes, and the call that is repeated, the look and the release do not need one.
+  unused.volumes.insert(used);
+  CHECK(node.Acquire(used)->generation == grant->generation);
+  CHECK(node.grants->Held(used, In(absl::Seconds(10)))->size() == 1);
+  CHECK(node.grants->Release(used, grant->generation, In(absl::Seconds(10))).ok());
+  CHECK(absl::IsFailedPrecondition(node.Acquire(used).status()));
+  // Nor does it wait in line for one that another node has.
+  rig.Occupy(other);
+  const absl::Time begin = absl::Now();
+  CHECK(absl::IsFailedPrecondition(node.Acquire(other).status()));
+  CHECK(absl::Now() - begin < absl::Seconds(10));
 }
 
 TEST_CASE("a release may be repeated, and a late one leaves the newer grant alone") {

@@ -26,6 +26,7 @@
 #include "fencing/failover/array_removal.h"
 #include "fencing/failover/failover.h"
 #include "fencing/failover/gateway_event.h"
+#include "fencing/failover/pod_use_check.h"
 #include "fencing/failover/removal_record.h"
 #include "fencing/failover/replica_poll.h"
 #include "fencing/kube/kube_client.h"
@@ -51,6 +52,7 @@ struct CoordinatorServer {
   kube::LeaseName lease;  // by which replicas choose the leader
   std::unique_ptr<fencing::Failover> failover;
   std::unique_ptr<fencing::ArrayRemoval> removal;
+  std::unique_ptr<fencing::PodUseCheck> uses;
   std::unique_ptr<FailoverSettingsFile> settings;  // may be null
   std::unique_ptr<LimitsSink> limits;              // in its place
   HeartbeatSink* sink() const {
@@ -115,6 +117,14 @@ fencing::Settings OpenSettings(const FailoverFlags& flags, CoordinatorServer* se
   return server->settings->ReadFirst();
 }
 
+// By the client that nothing of failover waits for.
+std::unique_ptr<fencing::PodUseCheck> CheckUsesBy(const CoordinatorServer& server) {
+  const auto known = [failover = server.failover.get()](const std::string& machine, const VolumeId& volume) {
+    return failover->FindUse(machine, volume);
+  };
+  return std::make_unique<fencing::PodUseCheck>(known, *server.arrays, *server.kubernetes);
+}
+
 absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, const std::string& self,
                           CoordinatorServer* server) {
   if (flags.off) {
@@ -146,6 +156,7 @@ absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, c
   server->failover = fencing::StartFailover(options, *server->arrays, *server->failover_kubernetes);
   server->removal = std::make_unique<fencing::ArrayRemoval>(*server->remaining, *server->failover,
                                                             *server->kubernetes, options.lease.space);
+  server->uses = CheckUsesBy(*server);
   if (server->settings != nullptr)
     server->settings->StartWatching([failover = server->failover.get()](const fencing::Settings& changed) {
       failover->ChangeSettings(changed);
@@ -201,9 +212,12 @@ absl::Status OpenCoordinator(const CoordinatorOptions& options, const FailoverFl
   RETURN_IF_ERROR(OpenReplicaPoll(options, failover, self, server.get()));
   // Before the service, which passes heartbeats on to it.
   RETURN_IF_ERROR(OpenFailover(failover, config, self, server.get()));
-  server->coordinator = MakeCoordinatorService(
-      *server->all_grants, *server->arrays, *server->authenticator, server->sink(),
-      {.most_volumes = most_volumes, .node = {}, .controllers = server->controllers.get()});
+  server->coordinator =
+      MakeCoordinatorService(*server->all_grants, *server->arrays, *server->authenticator, server->sink(),
+                             {.most_volumes = most_volumes,
+                              .node = {},
+                              .controllers = server->controllers.get(),
+                              .uses = server->uses.get()});
   listener.service = std::shared_ptr<grpc::Service>(server, server->coordinator->service());
   // On SIGTERM: ends the calls and streams that would otherwise last until --stop-seconds have passed.
   listener.leave = [server] { server->coordinator->SendNodesAway(); };

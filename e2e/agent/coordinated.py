@@ -168,12 +168,18 @@ class CoordinatedRig(AgentRig):
         self.renewed.discard(node.name)
         self.api.merge(f"/api/v1/nodes/{node.name}", status=self.condition("Unknown"))
 
+    def up(self, volume):
+        """Created, claimed by a pod, and usable: a node is given nothing that no pod of it uses."""
+        volume.create()
+        self.claim(volume)
+        return volume.up()
+
     def claim(self, volume):
         """A StatefulSet's pod on the volume's node, with the volume."""
         claim = {"claimName": volume.name}
         self.api.create(
             "/api/v1/persistentvolumes",
-            f"pv-{volume.name}",
+            volume.name,
             spec={
                 "csi": {"driver": "csi.lunkeeper.io", "volumeHandle": volume.id},
                 "claimRef": {"namespace": "db", "name": volume.name},

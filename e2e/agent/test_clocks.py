@@ -51,8 +51,7 @@ def test_a_node_is_failed_over_once_whatever_the_controllers_clocks_say(rig):
     spare, node = rig.nodes
     leading = next(iter(rig.controllers))
     with Leaders(rig) as leaders:
-        volume = Volume(rig, node, "data", block=True, size=16 * MIB).up()
-        rig.claim(volume)
+        volume = rig.up(Volume(rig, node, "data", block=True, size=16 * MIB))
         writer = BlockChecker(volume, threads=2).start()
         for seconds in (HOUR, 0, 2 * HOUR, HOUR):
             set_clock(rig, leading, seconds)

@@ -39,9 +39,7 @@ def prometheus(rig):
 
 
 def writer(rig, name, node, **parameters):
-    volume = Volume(rig, node, name, block=True, size=32 * MIB, parameters=parameters)
-    volume.up()
-    rig.claim(volume)
+    volume = rig.up(Volume(rig, node, name, block=True, size=32 * MIB, parameters=parameters))
     time.sleep(2)  # so that Prometheus sees the mounts one after the other
     return volume, BlockChecker(volume, threads=2).start()
 

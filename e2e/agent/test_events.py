@@ -33,9 +33,7 @@ def both(reason):
 
 
 def used(rig, name, **options):
-    volume = Volume(rig, rig.nodes[0], name, **options).up()
-    rig.claim(volume)
-    return volume
+    return rig.up(Volume(rig, rig.nodes[0], name, **options))
 
 
 def test_a_file_system_that_shut_itself_down_is_said(rig):

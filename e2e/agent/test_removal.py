@@ -55,10 +55,9 @@ class Used:
 
     def __init__(self, rig, agent, name, **options):
         self.rig = rig
-        self.volume = Volume(
-            rig, rig.nodes[0], name, parameters={"array": agent.array_name}, **options
-        ).up()
-        rig.claim(self.volume)
+        self.volume = rig.up(
+            Volume(rig, rig.nodes[0], name, parameters={"array": agent.array_name}, **options)
+        )
         self.pod_uid = self.uid_now()
         if not self.volume.block:
             self.volume.make_file(16 * MIB)

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "devices/connection_message.h"
+#include "devices/node_id.h"
 #include "fencing/coordinator/known_replicas.h"
 #include "fencing/protocol/answer_mark.h"
 #include "fencing/protocol/coordinator.grpc.pb.h"
@@ -184,6 +185,7 @@ class GrpcCoordinator final
         arrays_(arrays),
         most_volumes_(limits.most_volumes),
         controllers_(limits.controllers),
+        uses_(limits.uses),
         streams_{.authenticator = authenticator,
                  .sink = sink,
                  .budgets = NodeBudgets(limits.node),
@@ -277,6 +279,7 @@ class GrpcCoordinator final
     ASSIGN_OR_RETURN(wanted.volume, ReadVolume(request.volume_id()));
     ASSIGN_OR_RETURN(wanted.access, ReadAccess(request.access()));
     ASSIGN_OR_RETURN(wanted.mode, ReadMode(request.mode()));
+    RETURN_IF_ERROR(CheckUse(node, wanted.volume));
     // Checked by the array while it waits, so that a caller that hung up leaves its place in the queue.
     wanted.abandoned = [this, &context] { return context.IsCancelled() || streams_.leaving; };
     const absl::Duration wait =
@@ -284,6 +287,16 @@ class GrpcCoordinator final
     absl::StatusOr<Grant> grant = grants_.AcquireGrant(wanted, wait);
     // UNAVAILABLE instead of CANCELLED, so that the node asks another replica.
     return absl::IsCancelled(grant.status()) && streams_.leaving ? LeavingError() : grant;
+  }
+
+  // What a node holds it may go on asking for: its pod may be gone while kubelet still repeats the call.
+  absl::Status CheckUse(const NodeId& node, const VolumeId& volume) {
+    if (uses_ == nullptr) return absl::OkStatus();
+    const absl::Status use = uses_->CheckUse(MachineOf(node), volume);
+    if (use.ok()) return use;
+    ASSIGN_OR_RETURN(const auto held,
+                     grants_.ListGrants({.volume = volume, .node = node, .holders_only = true}));
+    return held.empty() ? use : absl::OkStatus();
   }
 
   absl::Status ReleaseGrant(const NodeId& node, const v1::ReleaseRequest& request) {
@@ -322,6 +335,7 @@ class GrpcCoordinator final
   Arrays& arrays_;
   const size_t most_volumes_;
   Authenticator* const controllers_;
+  VolumeUseCheck* const uses_;
   StreamsContext streams_;
 };
 

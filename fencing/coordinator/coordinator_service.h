@@ -15,6 +15,7 @@
 #include "fencing/coordinator/authenticator.h"
 #include "fencing/coordinator/node_budgets.h"
 #include "fencing/protocol/heartbeat_sink.h"
+#include "fencing/protocol/volume_use_check.h"
 
 namespace lunkeeper {
 
@@ -31,6 +32,7 @@ struct CoordinatorLimits {
   size_t most_volumes = 0;  // of one array that a node may have; 0: any number
   NodeLimits node = {};
   Authenticator* controllers = nullptr;  // of callers of Hears; null: nobody may call it
+  VolumeUseCheck* uses = nullptr;        // of new grants; null: a node gets what it asks for
 };
 
 // `grants` are those of all `arrays`. Without a `sink` (null) heartbeats are answered and go nowhere.

@@ -1,7 +1,5 @@
 #include "fencing/failover/failover.h"
 
-#include <chrono>
-#include <future>
 #include <optional>
 #include <set>
 #include <utility>
@@ -59,7 +57,8 @@ constexpr Span kRefreshArraysEvery = 1_s;
 // A first list of a large cluster takes some seconds. After this time the log says that failover does not
 // act.
 constexpr Span kSyncGracePeriod = 15_s;
-constexpr std::chrono::seconds kStatusTimeout(2);
+// A watch that has just begun may lag behind. After this time, what is not there is taken for not there.
+constexpr Span kSettled = 10_s;
 
 class FailoverController final : public Failover {
  public:
@@ -127,6 +126,7 @@ class FailoverController final : public Failover {
   void ReportMetrics(Metrics& metrics) override;
   std::vector<std::string> ReportStatus() override;
   absl::StatusOr<std::vector<VolumeUse>> ListUses(const std::string& array) override;
+  KnownUse FindUse(const std::string& machine, const VolumeId& volume) override;
 
  private:
   // On the loop's thread.
@@ -145,8 +145,6 @@ class FailoverController final : public Failover {
   LockPublisherInputs MakeLockInputs();
 
   // On any thread.
-  template <class T>
-  std::optional<T> AskLoop(std::function<T()> question);
   void ReadLease();
   void OnArrayPoll(ArrayPoll poll);
   void OnAnswer(const Action& action, Answer answer, Instant asked);
@@ -241,19 +239,9 @@ void FailoverController::DeleteLocksOfRemoved(Instant now) {
   }
 }
 
-// The promise is shared with the job, which may run after this call has given up.
-template <class T>
-std::optional<T> FailoverController::AskLoop(std::function<T()> question) {
-  auto promise = std::make_shared<std::promise<T>>();
-  auto answer = promise->get_future();
-  loop_.PostJob([promise, question = std::move(question)](Instant) { promise->set_value(question()); });
-  if (answer.wait_for(kStatusTimeout) != std::future_status::ready) return std::nullopt;
-  return answer.get();
-}
-
 std::vector<std::string> FailoverController::ReportStatus() {
   using Lines = std::vector<std::string>;
-  auto lines = AskLoop<Lines>([this] {
+  auto lines = loop_.AskLoop<Lines>([this] {
     Lines all = StatusLines(core_, absl::StrJoin(watches_->missing(), " "));
     for (const std::string& array : RemovedArrays())
       all.push_back(RemovedArrayLine(array, UsesOf(core_.state(), ArrayId(array))));
@@ -264,7 +252,7 @@ std::vector<std::string> FailoverController::ReportStatus() {
 
 absl::StatusOr<std::vector<VolumeUse>> FailoverController::ListUses(const std::string& array) {
   using Uses = absl::StatusOr<std::vector<VolumeUse>>;
-  auto uses = AskLoop<Uses>([this, array]() -> Uses {
+  auto uses = loop_.AskLoop<Uses>([this, array]() -> Uses {
     if (synced_) return UsesOf(core_.state(), ArrayId(array));
     return absl::UnavailableError(absl::StrCat(
         "who uses array ", array, " is not known before everything has been listed; still missing: ",
@@ -272,6 +260,15 @@ absl::StatusOr<std::vector<VolumeUse>> FailoverController::ListUses(const std::s
   });
   if (uses) return *std::move(uses);
   return absl::UnavailableError("failover does not answer, and knows who uses the array; try again");
+}
+
+KnownUse FailoverController::FindUse(const std::string& machine, const VolumeId& volume) {
+  const auto known = loop_.AskLoop<KnownUse>([this, machine, volume]() -> KnownUse {
+    if (objects_.IsUsedOn(NodeName(machine), volume)) return {PodUse::kSome};
+    if (watches_->InStepFor() < kSettled) return {PodUse::kUnknown};
+    return {PodUse::kNone, objects_.ListVolumesOf(volume)};
+  });
+  return known.value_or(KnownUse());
 }
 
 ActionInputs FailoverController::MakeActionInputs() {

@@ -54,6 +54,12 @@ struct FailoverOptions {
   std::function<std::unique_ptr<Prober>()> make_prober = MakeProber;
 };
 
+enum class PodUse { kUnknown, kNone, kSome };
+struct KnownUse {
+  PodUse use = PodUse::kUnknown;
+  std::vector<std::string> names = {};  // with kNone: the PersistentVolumes that are known to have it
+};
+
 class Failover : public HeartbeatSink {
  public:
   // Sets the metrics soon, on failover's own thread. `metrics` outlives this object.
@@ -64,6 +70,9 @@ class Failover : public HeartbeatSink {
   virtual std::vector<std::string> ReportStatus() = 0;
   // Who uses the volumes of an array, configured or removed. UNAVAILABLE: failover does not answer.
   virtual absl::StatusOr<std::vector<VolumeUse>> ListUses(const std::string& array) = 0;
+  // Whether a pod on the machine has a claim of the volume. None: every watch has stood for ten seconds, and
+  // there is no such pod.
+  virtual KnownUse FindUse(const std::string& machine, const VolumeId& volume) = 0;
 };
 
 std::unique_ptr<Failover> StartFailover(const FailoverOptions& options, lunkeeper::Arrays& arrays,

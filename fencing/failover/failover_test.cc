@@ -16,6 +16,27 @@
 namespace lunkeeper::fencing {
 
 TEST_CASE(
+    "which pods use a volume is said once every watch has stood for ten seconds, and not while one is down") {
+  FailoverWorld world;
+  const VolumeId volume = world.AddPod("db-0", "n1");
+  Failover& failover = world.Start();
+  const auto use = [&](const std::string& node) { return failover.FindUse(node, volume).use; };
+  REQUIRE(Comes([&] { return use("n1") == PodUse::kSome; }));
+  const absl::Time in_step = absl::Now();
+  CHECK(use("n2") == PodUse::kUnknown);
+  REQUIRE(Comes([&] { return use("n2") != PodUse::kUnknown; }));
+  CHECK(absl::Now() - in_step > absl::Seconds(8));
+  const KnownUse known = failover.FindUse("n2", volume);
+  CHECK(known.use == PodUse::kNone);
+  CHECK(known.names.size() == 1);
+  // As soon as the pod is there, since the question waits for what the watches have brought.
+  world.api.Merge(PodPath("db-0"), {{"spec", {{"nodeName", "n2"}}}});
+  CHECK(Comes([&] { return use("n2") == PodUse::kSome && use("n1") == PodUse::kNone; }));
+  world.api.SetDown(true);
+  CHECK(Comes([&] { return use("n1") == PodUse::kUnknown; }));
+}
+
+TEST_CASE(
     "a node that loses power: recorded, fenced, tainted, its pod moved, in this order; and all taken back") {
   VolumeId volume;
   std::atomic<int> wrong = 0;

@@ -4,8 +4,11 @@
 // posted with Wake::kLater does not wake the thread; it runs with the next one that does, or right before the
 // next tick. PostJob is thread-safe and never blocks; after Stop it drops its job.
 
+#include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -38,6 +41,16 @@ class Loop {
     }
     signal_->Set();
     thread_.reset();
+  }
+  // Runs `question` as a job, and waits for what it returns. Nullopt: that did not come within two seconds.
+  template <class T>
+  std::optional<T> AskLoop(std::function<T()> question) {
+    // Shared with the job, which may run after this call has given up.
+    auto promise = std::make_shared<std::promise<T>>();
+    auto answer = promise->get_future();
+    PostJob([promise, question = std::move(question)](Instant) { promise->set_value(question()); });
+    if (answer.wait_for(std::chrono::seconds(2)) != std::future_status::ready) return std::nullopt;
+    return answer.get();
   }
   void PostJob(Job job, Wake wake = Wake::kNow) {
     {

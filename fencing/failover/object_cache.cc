@@ -1,5 +1,6 @@
 #include "fencing/failover/object_cache.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "devices/array/arrays.h"
@@ -89,7 +90,7 @@ void ObjectCache::OnVolume(const std::string& name, std::shared_ptr<const Volume
   if (facts == nullptr) return;
   const std::string& claim = facts->claim;
   const auto& [key, kept] = *volumes_.emplace(name, facts).first;
-  if (!kept->volume.empty()) volume_names_[kept->volume.value()] = &key;
+  if (!kept->volume.empty()) volume_names_.emplace(kept->volume.value(), &key);
   claims_[claim].volume = facts;
   ReportPodsOf(claim);
 }
@@ -107,7 +108,9 @@ void ObjectCache::ForgetVolume(const std::string& name) {
   const auto known = volumes_.find(name);
   if (known == volumes_.end()) return;
   const auto facts = known->second;  // a copy: the entry goes, and its claim is needed below
-  volume_names_.erase(facts->volume.value());
+  const auto [first, last] = volume_names_.equal_range(facts->volume.value());
+  const auto own = std::find_if(first, last, [&](const auto& each) { return each.second == &known->first; });
+  if (own != last) volume_names_.erase(own);
   volumes_.erase(known);
   Claim& claim = claims_[facts->claim];
   // The claim may have been bound to another volume meanwhile.
@@ -141,6 +144,25 @@ const VolumeFacts* ObjectCache::FindVolume(const std::string& name) const { retu
 const std::string* ObjectCache::FindVolumeOf(const VolumeId& volume) const {
   const std::string* const* found = FindIn(volume_names_, volume.value());
   return found == nullptr ? nullptr : *found;
+}
+
+std::vector<std::string> ObjectCache::ListVolumesOf(const VolumeId& volume) const {
+  std::vector<std::string> names;
+  const auto [first, last] = volume_names_.equal_range(volume.value());
+  for (auto each = first; each != last; ++each) names.push_back(*each->second);
+  return names;
+}
+
+bool ObjectCache::IsUsedOn(const NodeName& node, const VolumeId& volume) const {
+  const auto [first, last] = volume_names_.equal_range(volume.value());
+  return std::any_of(first, last, [&](const auto& named) {
+    const auto& facts = volumes_.at(*named.second);
+    const Claim* claim = FindIn(claims_, facts->claim);
+    // Of two that say they have the same claim, it is bound to the later one.
+    if (claim == nullptr || claim->volume != facts) return false;
+    return std::any_of(claim->pods.begin(), claim->pods.end(),
+                       [&](const std::string* key) { return pods_.at(*key)->node == node; });
+  });
 }
 
 void ObjectCache::ReportNode(const std::string& name) {

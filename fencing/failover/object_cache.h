@@ -35,6 +35,10 @@ class ObjectCache {
   const VolumeFacts* FindVolume(const std::string& name) const;
   // The PersistentVolume's name; null: there is no bound one.
   const std::string* FindVolumeOf(const VolumeId& volume) const;
+  // All their names: people may make several for one volume.
+  std::vector<std::string> ListVolumesOf(const VolumeId& volume) const;
+  // Whether a pod on the node has a claim of the volume.
+  bool IsUsedOn(const NodeName& node, const VolumeId& volume) const;
 
  private:
   struct Claim {
@@ -57,7 +61,7 @@ class ObjectCache {
   std::map<std::string, std::shared_ptr<const PodFacts>> pods_;
   std::map<std::string, std::shared_ptr<const VolumeFacts>> volumes_;
   // PersistentVolumes' names by volume id. Both point into `volumes_`, as there may be 30,000 of them.
-  std::unordered_map<std::string_view, const std::string*> volume_names_;
+  std::unordered_multimap<std::string_view, const std::string*> volume_names_;
   std::map<std::string, Claim> claims_;
   std::map<std::string, FailoverPolicy> namespaces_, classes_;
 };

@@ -76,6 +76,39 @@ TEST_CASE("a pod's raw block volumes are told apart") {
   CHECK(heard.pods.at("db/p").raw == VolumeSet{facts.volume});
 }
 
+TEST_CASE("a volume is used on the node of a pod with its claim, by whichever of its PersistentVolumes") {
+  Heard heard;
+  const auto uses = [&](const std::string& node, const std::string& volume = "a1-v1") {
+    return heard.objects.IsUsedOn(NodeName(node), VolumeId(volume));
+  };
+  const Json spec = {{"nodeName", "n1"}, {"volumes", Json::array({kClaim})}};
+  heard.AddPod(spec);
+  CHECK_FALSE(uses("n1"));
+  heard.AddVolume("1", "data", kOurs);
+  CHECK(uses("n1"));
+  CHECK_FALSE(uses("n2"));
+  CHECK_FALSE(uses("n1", "a1-v2"));
+  // A second one for the same volume, made by hand, which no pod uses.
+  VolumeFacts second;
+  second.volume = VolumeId("a1-v1");
+  second.claim = "other/data";
+  heard.objects.OnVolume("second", std::make_shared<const VolumeFacts>(second));
+  CHECK(uses("n1"));
+  CHECK(heard.objects.ListVolumesOf(VolumeId("a1-v1")).size() == 2);
+  heard.objects.OnVolume("second", nullptr);
+  CHECK(uses("n1"));
+  CHECK(heard.objects.ListVolumesOf(VolumeId("a1-v1")) == std::vector<std::string>{"1"});
+  heard.AddPod(spec, {{"deletionTimestamp", "2026-11-21T00:00:00Z"}});
+  CHECK(uses("n1"));
+  // Another volume is bound to the claim now.
+  heard.AddVolume("2", "data", kOurs);
+  CHECK_FALSE(uses("n1"));
+  CHECK(uses("n1", "a1-v2"));
+  heard.objects.OnVolume("2", nullptr);
+  heard.objects.OnPod("db/p", nullptr);
+  CHECK_FALSE(uses("n1"));
+}
+
 TEST_CASE("the owner's kind comes with its API group") {
   const auto kind_of = [](const Json& owner) {
     return ReadAnyPod({{"metadata", {{"namespace", "db"}, {"name", "p"}, {"ownerReferences", owner}}},

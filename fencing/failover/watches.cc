@@ -67,7 +67,9 @@ void Watches::SetLive(const std::string& kind, bool live) {
     return;
   }
   missing_.erase(kind);
-  if (missing_.empty()) handlers_.on_synced();
+  if (!missing_.empty()) return;
+  in_step_since_ = NowOn(executor_);
+  handlers_.on_synced();
 }
 
 }  // namespace lunkeeper::fencing

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "fencing/failover/clock.h"
 #include "fencing/failover/loop.h"
 #include "fencing/failover/object_cache.h"
 #include "fencing/failover/record.h"
@@ -32,6 +33,8 @@ class Watches {
 
   // The kinds whose watch is down. For the thread that runs the posted jobs.
   const std::set<std::string>& missing() const { return missing_; }
+  // For how long no watch has been down. For the same thread.
+  Span InStepFor() const { return missing_.empty() ? NowOn(executor_) - in_step_since_ : Span(); }
 
  private:
   template <class T>
@@ -43,6 +46,7 @@ class Watches {
   Executor& executor_;
   const WatchHandlers handlers_;
   std::set<std::string> missing_;
+  Instant in_step_since_;                         // while none is missing
   std::vector<std::shared_ptr<void>> informers_;  // last: their threads use the others
 };
 
