@@ -7,7 +7,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <random>
+#include <stdexcept>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -115,15 +118,29 @@ struct GrowthFixture {
   std::unique_ptr<Mounter> mounter = MakeLinuxMounter();
 };
 
+// A growth that was killed at work, after so long. Some tries come too early or too late.
+struct KilledGrowth {
+  std::unique_ptr<GrowthFixture> fixture;
+  absl::Duration after;
+};
+
+KilledGrowth KillOneGrowth(std::mt19937& random) {
+  for (int tries = 0; tries < 20; ++tries) {
+    auto fixture = std::make_unique<GrowthFixture>();
+    const absl::Duration after = absl::Milliseconds(100 + random() % 1500);
+    if (fixture->KillGrowth(after)) return {std::move(fixture), after};
+  }
+  throw std::runtime_error("no growth was killed at work in 20 tries");
+}
+
 TEST_CASE("a growth that was killed anywhere is repaired by the next check, and every file is whole") {
   const char* const wanted = std::getenv("GROWTH_KILLS");
   int kills = 3;
   if (wanted != nullptr) REQUIRE(absl::SimpleAtoi(wanted, &kills));
   std::mt19937 random(std::random_device{}());
   for (int kill = 0; kill < kills; ++kill) {
-    GrowthFixture f;
-    const absl::Duration after = absl::Milliseconds(100 + random() % 1500);
-    if (!f.KillGrowth(after)) continue;
+    const auto [growth, after] = KillOneGrowth(random);
+    GrowthFixture& f = *growth;
     // As a plugin that knows nothing of it, in half of the rounds.
     if (kill % 2 == 0) f.filesystem = MakeToolFilesystem(f.records.path());
     const absl::Status checked = f.CheckUntilDone();
@@ -138,8 +155,9 @@ TEST_CASE("a growth that was killed anywhere is repaired by the next check, and 
 }
 
 TEST_CASE("the record of a growth says nothing about a file system that was used since") {
-  GrowthFixture f;
-  if (!f.KillGrowth(absl::Milliseconds(400))) return;
+  std::mt19937 random(std::random_device{}());
+  const KilledGrowth killed = KillOneGrowth(random);
+  GrowthFixture& f = *killed.fixture;
   REQUIRE(f.HasRecord());
   // By a person, once the killed tool has let go of the device.
   REQUIRE(Shell("until e2fsck -f -y " + f.device.path() + "; [ $? -le 3 ]; do sleep 0.1; done"));

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from harness import pool
 from harness import rig as rig_module
 from harness.cleanup import Cleanup
-from harness.growth import check_medium, kill_while_it_grows, measure_stage
+from harness.growth import check_medium, kill_while_they_grow, measure_stage
 from harness.leaks import Leaks
 from harness.rig import Rig
 from harness.volume import MIB, Volume
@@ -123,7 +123,7 @@ def grow_when_staged() -> dict[str, object]:
     with lunkeeper() as rig:
         seconds = measure_stage(rig)
         log = rig.nodes[0].server.log.read_text()
-        killed = [kill_while_it_grows(rig, f"killed-{number}", seconds) for number in range(ROUNDS)]
+        killed = kill_while_they_grow(rig, ROUNDS, seconds)
         return {"seconds": seconds, "unmounted": log.count("grows unmounted"), "killed": killed}
 
 

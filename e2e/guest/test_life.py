@@ -47,4 +47,5 @@ def test_a_node_killed_while_it_grows_a_mounted_volume_stages_it_the_next_time(r
     story = running_guest.story("grow-when-staged", seconds=400 + 120 * ROUNDS, GROWTH_ROUNDS=ROUNDS)
     print(story)
     assert story["unmounted"] == 0
-    assert len(story["killed"]) == ROUNDS
+    assert len(story["killed"]) >= ROUNDS
+    assert any(story["killed"])

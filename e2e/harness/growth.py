@@ -23,6 +23,7 @@ SMALL, LARGE = 64 * MIB, 32 << 30  # sparse, and large enough to take seconds
 FILES, FILE_BYTES = 30, 300_000
 TOOLS = ("e2fsck", "resize2fs")
 REPEAT_SECONDS = 240
+MORE_ROUNDS = 10
 
 
 def content(number: int) -> bytes:
@@ -98,6 +99,15 @@ def measure_stage(rig: Rig) -> float:
     check_grown(rig, volume)
     volume.delete()
     return seconds
+
+
+def kill_while_they_grow(rig: Rig, rounds: int, longest: float) -> list[list[str]]:
+    """So many rounds, and more until a tool was killed at work; what `kill_while_it_grows` says of each."""
+    killed: list[list[str]] = []
+    while len(killed) < rounds or not any(killed):
+        assert len(killed) < rounds + MORE_ROUNDS, f"no tool was at work in {len(killed)} rounds"
+        killed.append(kill_while_it_grows(rig, f"killed-{len(killed)}", longest))
+    return killed
 
 
 def kill_while_it_grows(rig: Rig, name: str, longest: float) -> list[str]:
