@@ -1,6 +1,8 @@
 """The array on a machine of its own, behind `lunkeeper array`; the controller reaches it over mutual TLS."""
 
 import os
+import signal
+import urllib.error
 
 import grpc
 import pytest
@@ -111,6 +113,33 @@ def test_the_agent_counts_its_calls_and_is_ready(rig):
     assert "# TYPE lunkeeper_tgtd_deaths_total counter\n" in metrics
     well = [line for line in metrics.split("\n") if line.startswith("lunkeeper_tgtd_well{")]
     assert len(well) == 1 and 'tgtd="0"' in well[0] and float(well[0].split()[-1]) == 1, well
+    assert "# TYPE lunkeeper_array_refused_logins_total counter\n" in metrics
+
+
+@pytest.mark.timeout(120)
+def test_an_agent_whose_tgtd_hangs_is_not_ready_and_says_so(rig):
+    agent = rig.agents[0]
+    tgtd = agent.tgtd()
+
+    def ready():
+        try:
+            return 200, page(agent.metrics_port, "/readyz")
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def well():
+        lines = page(agent.metrics_port, "/metrics").split("\n")
+        return float(next(line for line in lines if line.startswith("lunkeeper_tgtd_well{")).split()[-1])
+
+    os.kill(tgtd, signal.SIGSTOP)
+    try:
+        wait_until(lambda: ready()[0] == 503, 40, lambda: f"/readyz says no: {ready()}")
+        assert "tgtd" in ready()[1]
+        wait_until(lambda: well() == 0, 10, "the metric says so, too")
+    finally:
+        os.kill(tgtd, signal.SIGCONT)
+    wait_until(lambda: ready()[0] == 200, 40, lambda: f"/readyz says yes: {ready()}")
+    wait_until(lambda: well() == 1, 10, "the metric says so, too")
 
 
 def test_an_agent_that_is_told_to_stop_does_so(rig):
