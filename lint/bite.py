@@ -65,7 +65,7 @@ WALL_BITES = (
     walls("fencing/agent/x.cc", "fencing/kube/json.h", "devices/libiscsi/session.h"),
     walls("fencing/coordinator/x.cc", "fencing/agent/path_watch.h", "fencing/kube/json.h"),
     walls("fencing/failover/x.cc", "fencing/coordinator/authenticator.h", "fencing/kube/json.h"),
-    walls("fencing/sim/x.cc", "fencing/agent/replicas.h", "fencing/failover/failover.h"),
+    walls("fencing/sim/x.cc", "fencing/agent/replicas.h", "fencing/agent/heartbeat_sender.h"),
     walls("fencing/scale/x.cc", "plugin/options.h", "fencing/failover/testing/fake_api.h"),
     walls("identity/x.cc", "controller/request.h", "csi/v1/csi.pb.h"),
     walls("controller/x.h", "devices/array/tgt/pool.h", "devices/array/array.h"),
@@ -79,6 +79,10 @@ BEHIND_AGENT = {**includes("fencing/agent/x.cc", "node/y.h"), **includes("node/y
 BEHIND_COORDINATOR = {
     **includes("fencing/coordinator/x.cc", "base/y.h"),
     **includes("base/y.h", "fencing/agent/z.h"),
+}
+BEHIND_SIMULATOR = {
+    **includes("fencing/sim/x.cc", "fencing/protocol/y.h"),
+    **includes("fencing/protocol/y.h", "fencing/protocol/coordinator.grpc.pb.h"),
 }
 BEHIND_NODE = {**includes("node/x.cc", "base/y.h"), **includes("base/y.h", "devices/array/tgt/pool.h")}
 ODD_SPELLINGS = ("#include <{}>", "# include \"{}\"", "#include \"./{}\"", "#include \"base/../{}\"")
@@ -98,6 +102,7 @@ LAYER_BITES = (
     Bite(
         layers.check_nevers, BEHIND_COORDINATOR, includes("fencing/coordinator/x.cc", "fencing/kube/json.h")
     ),
+    Bite(layers.check_nevers, BEHIND_SIMULATOR, includes("fencing/sim/x.cc", "fencing/protocol/y.h")),
     Bite(layers.check_nevers, BEHIND_NODE, includes("plugin/x.cc", "devices/array/tgt/pool.h")),
     Bite(layers.check_nevers, includes("node/x.cc", "plugin/y.h"), includes("plugin/x.cc", "plugin/y.h")),
     Bite(
@@ -255,6 +260,11 @@ NAME_BITES = (
         names.check_simulator,
         {"fencing/failover/x.h": "class X {};\n", "fencing/sim/x.h": f"{RUNS_PRODUCT}class X {{}};\n"},
         {"fencing/failover/x.h": "class X {};\n", "fencing/sim/x.h": f"{RUNS_PRODUCT}class Y {{}};\n"},
+    ),
+    Bite(
+        names.check_simulator,
+        {"fencing/agent/path_watch.h": "class X {};\n", "fencing/sim/x.h": f"{RUNS_PRODUCT}class X {{}};\n"},
+        {"fencing/agent/replicas.h": "class X {};\n", "fencing/sim/x.h": f"{RUNS_PRODUCT}class X {{}};\n"},
     ),
     *(
         Bite(

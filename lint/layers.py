@@ -42,8 +42,17 @@ WALLS: dict[str, tuple[str, ...]] = {
         "fencing/protocol/",
     ),
     "fencing/failover": (*SEAM, "fencing/core/", "fencing/kube/", "fencing/protocol/"),
-    # The simulator runs failover as it is, and makes up what is around it.
-    "fencing/sim": (*SEAM, "fencing/core/", "fencing/kube/", "fencing/protocol/", "fencing/failover/"),
+    # The simulator runs failover and the nodes' heartbeats as they are, and makes up what is around them.
+    "fencing/sim": (
+        *SEAM,
+        "devices/datapath/initiator.h",
+        "fencing/core/",
+        "fencing/kube/",
+        "fencing/protocol/",
+        "fencing/failover/",
+        "fencing/agent/heartbeat_connection.h",
+        "fencing/agent/heartbeat_sender.h",
+    ),
     "fencing/scale": (*SEAM, "fencing/core/", "fencing/kube/", "fencing/protocol/", "fencing/failover/"),
     "identity": ("base/", "csi/*"),
     "controller": (*SEAM, "csi/*"),
@@ -85,6 +94,8 @@ NEVERS = (
     Never("fencing/coordinator/", ("fencing/agent/",)),
     # Of fencing/ messages know the core alone; what they carry of devices/ are plain values.
     Never("fencing/protocol/", ("devices/array/", "devices/datapath/", "fencing/kube/", "fencing/agent/")),
+    # What the simulator runs has no gRPC.
+    Never("fencing/sim/", ("fencing/protocol/coordinator.", "fencing/agent/replicas.h")),
     Never("", ("devices/array/tgt/",), but=("plugin/", "devices/array/tgt/")),
     Never("", ("plugin/",), but=("plugin/",)),
 )

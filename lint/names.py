@@ -52,8 +52,18 @@ def is_nested(tree: Tree, tag: Tag) -> bool:
 
 # What the simulator runs of the product, and the headers by which it does.
 SIMULATOR = "fencing/sim/"
-SIMULATED = ("fencing/core/", "fencing/failover/", "fencing/kube/")
-RUNS = ("fencing/failover/failover.h", "fencing/failover/replica_poll.h")
+SIMULATED = (
+    "fencing/core/",
+    "fencing/failover/",
+    "fencing/kube/",
+    "fencing/agent/heartbeat_sender",
+    "fencing/agent/path_watch",
+)
+RUNS = (
+    "fencing/failover/failover.h",
+    "fencing/failover/replica_poll.h",
+    "fencing/agent/heartbeat_sender.h",
+)
 
 
 def twice_named_classes(tree: Tree) -> list[str]:

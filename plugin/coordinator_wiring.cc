@@ -17,6 +17,7 @@
 #include "devices/array/array_router.h"
 #include "devices/array/remaining_arrays.h"
 #include "fencing/agent/coordinator_grant_source.h"
+#include "fencing/agent/heartbeat_stream.h"
 #include "fencing/agent/kubelet_health.h"
 #include "fencing/agent/replicas.h"
 #include "fencing/agent/storage_heartbeats.h"
@@ -245,7 +246,8 @@ absl::Status OpenCoordinatorClient(const CoordinatorOptions& options, const std:
   // Heartbeats carry it: a node whose kubelet hangs is another case than one that is dead.
   view.kubelet_ok = [kubelet = client->kubelet.get()] { return kubelet->IsWell(); };
   backends->certificates.push_back([path = options.ca] { return std::vector{path}; });
-  client->heartbeats = StartHeartbeatSender({.node = backends->node}, *client->replicas, std::move(view));
+  client->heartbeats = StartHeartbeatSender({.node = backends->node},
+                                            SendOverGrpc(*client->replicas, backends->node), std::move(view));
   client->storage_heartbeats = StartStorageHeartbeats(
       {.node = backends->node, .arrays = {arrays.begin(), arrays.end()}},
       AskForHeartbeatLun(*client->replicas, backends->node),

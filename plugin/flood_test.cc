@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "base/testing/under_sanitizer.h"
 #include "fencing/agent/heartbeat_sender.h"
+#include "fencing/agent/heartbeat_stream.h"
 #include "fencing/protocol/coordinator.grpc.pb.h"
 #include "plugin/testing/coordinator_rig.h"
 #include "plugin/testing/raw_http2.h"
@@ -32,7 +33,8 @@ struct FloodFixture {
     ::signal(SIGPIPE, SIG_IGN);  // the server ends connections while they are written to
     replicas = rig.Connect({controller.port});
     grants = MakeCoordinatorGrantSource(*replicas, rig.node);
-    sender = StartHeartbeatSender({.node = rig.node, .every = absl::Milliseconds(100)}, *replicas,
+    sender = StartHeartbeatSender({.node = rig.node, .every = absl::Milliseconds(100)},
+                                  SendOverGrpc(*replicas, rig.node),
                                   {.devices = [] { return std::vector<Device>(); },
                                    .fail = [](const Device&, const std::string&) { return absl::OkStatus(); },
                                    .kubelet_ok = nullptr});

@@ -108,7 +108,8 @@ TEST_CASE("a fence that comes while an older one is enforced is enforced as well
   newer.target = Iqn("iqn.2026-11.io.lunkeeper:main:b:8");
   std::atomic<HeartbeatSender*> told = nullptr;
   std::atomic<bool> failed = false;
-  const auto sender = StartHeartbeatSender({.node = rig.node, .every = absl::Milliseconds(50)}, *replicas,
+  const auto sender = StartHeartbeatSender({.node = rig.node, .every = absl::Milliseconds(50)},
+                                           SendOverGrpc(*replicas, rig.node),
                                            {.devices = [&]() -> absl::StatusOr<std::vector<Device>> {
                                               return std::vector<Device>{older, newer};
                                             },
@@ -132,14 +133,14 @@ TEST_CASE("a node that was told of a fence is not clean before it has seen its d
   controller.sink.SetFences({{array, {rig.node, 7, {kFenced}}}});
   std::atomic<bool> answering = false;
   const auto replicas = rig.Connect({controller.port});
-  const auto sender =
-      StartHeartbeatSender({.node = rig.node, .every = absl::Milliseconds(50)}, *replicas,
-                           {.devices = [&]() -> absl::StatusOr<std::vector<Device>> {
-                              if (!answering) return absl::UnavailableError("the data path does not answer");
-                              return std::vector<Device>();
-                            },
-                            .fail = [](const Device&, const std::string&) { return absl::OkStatus(); },
-                            .kubelet_ok = nullptr});
+  const auto sender = StartHeartbeatSender(
+      {.node = rig.node, .every = absl::Milliseconds(50)}, SendOverGrpc(*replicas, rig.node),
+      {.devices = [&]() -> absl::StatusOr<std::vector<Device>> {
+         if (!answering) return absl::UnavailableError("the data path does not answer");
+         return std::vector<Device>();
+       },
+       .fail = [](const Device&, const std::string&) { return absl::OkStatus(); },
+       .kubelet_ok = nullptr});
   REQUIRE(Eventually([&] { return controller.sink.last().known.contains(array); }));
   CHECK(controller.sink.last().present == fencing::VolumeSet{kFenced});
   answering = true;

@@ -1,7 +1,6 @@
 #include "fencing/agent/heartbeat_sender.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <optional>
 #include <set>
@@ -10,16 +9,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/periodic.h"
 #include "devices/array/arrays.h"
 #include "fencing/agent/detail_rotation.h"
-#include "fencing/agent/heartbeat_stream.h"
 #include "fencing/agent/path_watch.h"
 #include "fencing/agent/removed_arrays.h"
-#include "fencing/agent/this_boot.h"
-#include "fencing/protocol/messages.h"
 
 // Three kinds of threads meet here.
 //
@@ -27,7 +22,7 @@
 //                     ends the I/O of fenced volumes. It may hang for as long as the data path hangs.
 //   sending thread    each half second: builds a heartbeat from what was last observed and hands it to every
 //                     stream. It never waits for a device, so a hanging data path does not silence the node.
-//   gRPC's threads    read answers. An answer that names a new fence wakes the observing thread.
+//   connections'      read answers. An answer that names a new fence wakes the observing thread.
 //
 // `Sender::mutex_` guards what they share: the last observation and the reported fences. No call that may
 // block is made with it held.
@@ -41,18 +36,14 @@
 namespace lunkeeper {
 namespace {
 
-namespace v1 = coordinator::v1;
-
 // A replica that refuses a stream at once would otherwise be asked with every heartbeat.
-constexpr std::chrono::seconds kRestartStreamAfter(1);
+constexpr absl::Duration kRestartStreamAfter = absl::Seconds(1);
 
 // Devices that a heartbeat describes.
 constexpr size_t kDetailsAtOnce = 2;
 
 // So many heartbeats to an array have to be missing before its portals are probed for idle volumes.
 constexpr int kMissing = 3;
-
-using Clock = std::chrono::steady_clock;
 
 // Whether the device's grant was made after that fence. A target's name ends with the generation of its
 // grant, and an array numbers grants and fences from one counter, so the two compare. The check is needed
@@ -65,22 +56,23 @@ bool IsNewer(const Device& device, Generation fence) {
 
 class Sender final : public HeartbeatSender {
  public:
-  Sender(const HeartbeatOptions& options, Replicas& replicas, NodeView view)
-      : options_(options),
-        replicas_(replicas),
+  Sender(HeartbeatOptions options, ListHeartbeatReceivers receivers, NodeView view)
+      : options_(std::move(options)),
+        receivers_(std::move(receivers)),
         view_(std::move(view)),
-        boot_(BootId()),
+        paths_(options_.executor, options_.make_prober),
         limits_(view_.set_limits),
-        observe_(std::make_unique<Periodic>(options.every, [this] { ObserveNode(); })),
-        send_(std::make_unique<Periodic>(options.every, [this] { SendToReplicas(); })) {}
+        observe_(std::make_unique<Periodic>(
+            options_.every, [this] { ObserveNode(); }, options_.executor)),
+        send_(std::make_unique<Periodic>(
+            options_.every, [this] { SendToReplicas(); }, options_.executor)) {}
 
   // Sending stops first, so that nothing begins a stream any more. The streams are cancelled together and
   // then awaited together: one slow peer costs its time once. Observing stops last, as an answer that arrives
   // until then wakes it.
   ~Sender() override {
     send_.reset();
-    for (auto& [address, link] : links_) link.stream->Cancel();
-    for (auto& [address, link] : links_) link.stream->AwaitEnd();
+    EndStreams();
     observe_.reset();
   }
 
@@ -94,14 +86,14 @@ class Sender final : public HeartbeatSender {
 
   void OnStorageHeartbeat(const fencing::ArrayId& array) override {
     absl::MutexLock lock(&mutex_);
-    landed_[array] = Clock::now();
+    landed_[array] = options_.executor.SteadyNow();
   }
 
  private:
   // The connection to one replica, over all streams to it.
   struct Link {
-    std::unique_ptr<HeartbeatStream> stream;
-    Clock::time_point begun;
+    std::unique_ptr<HeartbeatConnection> stream;
+    absl::Duration begun;  // by the steady clock
     std::string last_end;  // the reason that was logged last
   };
 
@@ -160,7 +152,7 @@ class Sender final : public HeartbeatSender {
 
   // Heartbeats have landed there, and do so no more.
   std::set<std::string> SilentArrays() {
-    const auto latest = Clock::now() - absl::ToChronoNanoseconds(kMissing * options_.every);
+    const absl::Duration latest = options_.executor.SteadyNow() - kMissing * options_.every;
     std::set<std::string> silent;
     absl::MutexLock lock(&mutex_);
     for (const auto& [array, landed] : landed_)
@@ -242,11 +234,11 @@ class Sender final : public HeartbeatSender {
     return true;
   }
 
-  v1::Heartbeat NextHeartbeat() {
+  fencing::Heartbeat NextHeartbeat() {
     fencing::Heartbeat heartbeat;
     heartbeat.node = options_.node;
-    heartbeat.boot = boot_;
-    heartbeat.sequence = MillisSinceBoot();
+    heartbeat.boot = options_.boot;
+    heartbeat.sequence = options_.millis_since_boot();
     absl::MutexLock lock(&mutex_);
     heartbeat.kubelet_ok = kubelet_ok_;
     heartbeat.failing = failing_;
@@ -260,15 +252,15 @@ class Sender final : public HeartbeatSender {
       // controllers from taking this node for clean.
       if (!observed_) heartbeat.present.insert(reported.volumes.begin(), reported.volumes.end());
     }
-    return WriteHeartbeat(heartbeat);
+    return heartbeat;
   }
 
   // True when there is no stream yet, or the last one ended a while ago. Logs the reason of an end when it
   // differs from the one before.
-  static bool MayBeginStream(Link& link, const std::string& address) {
+  bool MayBeginStream(Link& link, const std::string& address) const {
     if (link.stream == nullptr) return true;
     const std::optional<std::string> end = link.stream->EndReason();
-    if (!end || Clock::now() - link.begun < kRestartStreamAfter) return false;
+    if (!end || options_.executor.SteadyNow() - link.begun < kRestartStreamAfter) return false;
     if (std::exchange(link.last_end, *end) != *end)
       LogWarn("agent", "heartbeats are not heard", {{"by", address}, {"error", *end}});
     return true;
@@ -277,28 +269,30 @@ class Sender final : public HeartbeatSender {
   // Moves the links of all current replicas to a new map; the old map keeps those of replicas that are gone.
   void SendToReplicas() {
     std::map<std::string, Link> links;
-    v1::Heartbeat heartbeat = NextHeartbeat();
-    WriteDetails(details_.TakeNext(kDetailsAtOnce), &heartbeat);
-    for (const auto& replica : replicas_.ListReplicas(absl::InfinitePast())) {
-      Link& link = links[replica->address];
-      if (auto known = links_.extract(replica->address); !known.empty()) link = std::move(known.mapped());
-      if (MayBeginStream(link, replica->address)) {
-        link.begun = Clock::now();
-        link.stream = HeartbeatStream::BeginStream(replicas_, replica,
-                                                   [this](const auto& answer) { TakeAnswer(answer); });
+    const fencing::Heartbeat heartbeat = NextHeartbeat();
+    const DeviceDetails details = details_.TakeNext(kDetailsAtOnce);
+    for (const auto& receiver : receivers_()) {
+      Link& link = links[receiver.address];
+      if (auto known = links_.extract(receiver.address); !known.empty()) link = std::move(known.mapped());
+      if (MayBeginStream(link, receiver.address)) {
+        link.begun = options_.executor.SteadyNow();
+        link.stream = receiver.begin_stream([this](const auto& answer) { TakeAnswer(answer); });
       }
-      link.stream->SendHeartbeat(heartbeat);
+      link.stream->SendHeartbeat(heartbeat, details);
     }
-    for (auto& [address, link] : links_) link.stream->Cancel();
-    for (auto& [address, link] : links_) link.stream->AwaitEnd();
+    EndStreams();
     links_ = std::move(links);
   }
 
-  void TakeAnswer(const v1::HeartbeatAnswer& answer) {
-    for (const auto& [array, fence] : ReadFences(options_.node, answer)) OnFence(array, fence);
-    if (removed_.NoteNamed(ReadRemovedArrays(answer))) observe_->Wake();
-    replicas_.AddNamedReplicas(ReadReplicas(answer));
-    if (limits_.Report(ReadLimits(answer))) observe_->Wake();
+  void EndStreams() {
+    for (auto& [address, link] : links_) link.stream->Cancel();
+    for (auto& [address, link] : links_) link.stream->AwaitEnd();
+  }
+
+  void TakeAnswer(const HeartbeatAnswer& answer) {
+    for (const auto& [array, fence] : answer.fences) OnFence(array, fence);
+    if (removed_.NoteNamed(answer.removed_arrays)) observe_->Wake();
+    if (limits_.Report(answer.limits)) observe_->Wake();
   }
   // Records a fence, and returns whether it says anything new. Generations only rise: an older one is a late
   // answer. A newer one starts over, as it may name fewer volumes. The same one may grow, when the controller
@@ -325,9 +319,8 @@ class Sender final : public HeartbeatSender {
   }
 
   const HeartbeatOptions options_;
-  Replicas& replicas_;
+  const ListHeartbeatReceivers receivers_;
   const NodeView view_;
-  const std::string boot_;
   // By address. Only the sending thread uses it, and the destructor after that thread has ended.
   std::map<std::string, Link> links_;
   PathWatch paths_;
@@ -337,8 +330,8 @@ class Sender final : public HeartbeatSender {
 
   absl::Mutex mutex_;
   fencing::VolumeSet failing_ ABSL_GUARDED_BY(mutex_);
-  std::map<fencing::ArrayId, Clock::time_point> landed_ ABSL_GUARDED_BY(mutex_);  // the last heartbeats
-  fencing::VolumeSet failed_ ABSL_GUARDED_BY(mutex_);                             // of these, for good
+  std::map<fencing::ArrayId, absl::Duration> landed_ ABSL_GUARDED_BY(mutex_);  // the last heartbeats
+  fencing::VolumeSet failed_ ABSL_GUARDED_BY(mutex_);                          // of these, for good
   fencing::VolumeSet present_ ABSL_GUARDED_BY(mutex_);
   fencing::VolumeSet closed_ ABSL_GUARDED_BY(mutex_);
   fencing::VolumeSet idle_ ABSL_GUARDED_BY(mutex_);
@@ -351,9 +344,9 @@ class Sender final : public HeartbeatSender {
 
 }  // namespace
 
-std::unique_ptr<HeartbeatSender> StartHeartbeatSender(const HeartbeatOptions& options, Replicas& replicas,
-                                                      NodeView view) {
-  return std::make_unique<Sender>(options, replicas, std::move(view));
+std::unique_ptr<HeartbeatSender> StartHeartbeatSender(HeartbeatOptions options,
+                                                      ListHeartbeatReceivers receivers, NodeView view) {
+  return std::make_unique<Sender>(std::move(options), std::move(receivers), std::move(view));
 }
 
 }  // namespace lunkeeper

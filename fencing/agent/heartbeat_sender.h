@@ -3,8 +3,7 @@
 // answer reports as fenced or whose array it reports as removed, and sets the limits that it reports. One
 // thread sends, another observes the node, so a hanging data path does not silence the node. Thread-safe.
 // Nothing fails: an ended stream is opened again, and a replica that does not read misses heartbeats. The
-// destructor closes the streams, which tells the controllers that this node's kernel lives. `replicas`
-// outlives it.
+// destructor closes the streams, which tells the controllers that this node's kernel lives.
 
 #include <functional>
 #include <map>
@@ -13,9 +12,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/executor.h"
+#include "base/tcp_prober.h"
 #include "devices/datapath/initiator.h"
 #include "devices/datapath/limit_setter.h"
-#include "fencing/agent/replicas.h"
+#include "fencing/agent/heartbeat_connection.h"
+#include "fencing/agent/this_boot.h"
 #include "fencing/core/types.h"
 
 namespace lunkeeper {
@@ -23,6 +26,11 @@ namespace lunkeeper {
 struct HeartbeatOptions {
   NodeId node;
   absl::Duration every = absl::Milliseconds(500);
+  // They number the heartbeats.
+  std::string boot = BootId();
+  std::function<uint64_t()> millis_since_boot = MillisSinceBoot;
+  Executor& executor = RealExecutor();
+  std::function<std::unique_ptr<Prober>()> make_prober = MakeProber;  // for the arrays' portals
 };
 
 class HeartbeatSender {
@@ -53,7 +61,7 @@ struct NodeView {
   // Sets the limits of a volume's device. Empty: they stay as they were attached.
   LimitSetter::Set set_limits = {};
 };
-std::unique_ptr<HeartbeatSender> StartHeartbeatSender(const HeartbeatOptions& options, Replicas& replicas,
-                                                      NodeView view);
+std::unique_ptr<HeartbeatSender> StartHeartbeatSender(HeartbeatOptions options,
+                                                      ListHeartbeatReceivers receivers, NodeView view);
 
 }  // namespace lunkeeper

@@ -25,8 +25,9 @@ void PathWatch::WatchPortals(const std::set<std::string>& portals) {
     probes_.reset();  // first: its thread uses the prober
     prober_.reset();
   } else if (!probes_) {
-    prober_ = MakeProber();
-    probes_.emplace(kProbeEvery, [this] { ProbePortals(); });
+    prober_ = make_prober_();
+    probes_.emplace(
+        kProbeEvery, [this] { ProbePortals(); }, executor_);
   }
 }
 

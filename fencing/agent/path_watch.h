@@ -4,14 +4,17 @@
 // in a row, about one second, the path counts as lost. Thread-safe; nothing fails. A portal that is no
 // numeric address is never lost.
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "base/executor.h"
 #include "base/periodic.h"
 #include "base/tcp_prober.h"
 
@@ -19,6 +22,9 @@ namespace lunkeeper {
 
 class PathWatch {
  public:
+  explicit PathWatch(Executor& executor = RealExecutor(),
+                     std::function<std::unique_ptr<Prober>()> make_prober = MakeProber)
+      : executor_(executor), make_prober_(std::move(make_prober)) {}
   // From now on these portals are watched, and no others. With none the probing thread ends. One thread calls
   // this.
   void WatchPortals(const std::set<std::string>& portals) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -28,6 +34,8 @@ class PathWatch {
  private:
   void ProbePortals() ABSL_LOCKS_EXCLUDED(mutex_);
 
+  Executor& executor_;
+  const std::function<std::unique_ptr<Prober>()> make_prober_;
   mutable absl::Mutex mutex_;
   std::map<std::string, int> unanswered_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Prober> prober_;  // used by the thread of `probes_`, so it must outlive that

@@ -38,6 +38,7 @@ class ArrayModel {
   const ArrayId& id() const { return id_; }
   Endpoint endpoint() const { return endpoint_; }  // of the agent, on the management network
   Endpoint portal() const { return portal_; }      // of the volumes and heartbeat LUNs
+  bool up() const { return up_; }
   bool serves() const { return up_ && !restored_; }
 
   // Access control. Replies may never come: the array crashed, or what is asked for does not happen.
@@ -56,8 +57,7 @@ class ArrayModel {
   std::vector<VolumeId> Wanted() const;
   std::vector<FenceRecord> ListFences() const;
   std::vector<LandedHeartbeat> Landed() const;
-  // How long one call of a look takes.
-  Span TimeOfACall() const;
+  Span TimeOfACall() const;  // of those of a look
   const NodeId* HolderOf(const VolumeId& volume) const;
   Generation GenerationOf(const VolumeId& volume) const;
   std::map<NodeId, ArrayFence> Fences() const;

@@ -132,11 +132,4 @@ void DataPath::Reconnect() {
   }
 }
 
-// A grant younger than the fence is another matter: it was made after the fence was lifted.
-void DataPath::CutFenced(const ArrayId& array, const ArrayFence& fence) {
-  for (auto& [volume, device] : devices_)
-    if (device.array == array && fence.volumes.contains(volume) && device.generation < fence.generation)
-      FailDevice(device);
-}
-
 }  // namespace lunkeeper::fencing::sim

@@ -47,8 +47,8 @@ class DataPath {
   void WriteTo(const VolumeId& volume);
   // Logs in again where a session is lost; gives up what stayed away too long. To be called twice a second.
   void Reconnect();
-  // Fails the devices whose grants are older than `fence`: their I/O is refused from now on.
-  void CutFenced(const ArrayId& array, const ArrayFence& fence);
+  // The volume's device fails: its I/O is refused from now on.
+  void Fail(const VolumeId& volume) { FailDevice(devices_.at(volume)); }
 
  private:
   void LogIn(Device& device);

@@ -15,8 +15,7 @@ namespace lunkeeper::fencing::sim {
 namespace {
 
 constexpr Span kHeartbeatEvery = 500_ms, kSync = 700_ms, kDevices = 500_ms, kGrants = 5_s, kNodeCall = 4_s,
-               kWait = 30_s, kPings = 5_s, kArrayCall = 2_s, kRelease = 8_s, kDeadlyFor = 20_s,
-               kRepeats = 3_s;
+               kWait = 30_s, kPings = 5_s, kArrayCall = 2_s, kRelease = 8_s, kDeadlyFor = 20_s;
 
 }  // namespace
 
@@ -26,7 +25,8 @@ Machine::Machine(World& world, NodeName name, int instance)
       endpoint_(world.AddEndpoint()),
       id_(name_.value() + ".000000000000000" + std::to_string(instance)),
       data_path_(world, *this) {
-  Every(kHeartbeatEvery, &Machine::Heartbeat);
+  StartPluginIn(world_.random().Between(0_ms, kHeartbeatEvery));
+  Every(kHeartbeatEvery, &Machine::HeartbeatToStorage);
   Every(kSync, &Machine::SyncKubelet);
   Every(kKubeletLease, &Machine::RenewLease);
   Every(kDevices, &Machine::LookAtDevices);
@@ -42,7 +42,42 @@ void Machine::Again(Span period, void (Machine::*what)()) {
   world_.After(period, [=, this] { Again(period, what); });
 }
 
+void Machine::StartPluginIn(Span delay) {
+  world_.After(delay, [this, start = ++plugin_starts_] {
+    if (start != plugin_starts_ || !powered_) return;
+    plugins_.push_back(std::make_unique<NodePlugin>(world_, *this, data_path_));
+    plugin_ = plugins_.back().get();
+    plugin_->Hold(frozen_ || plugin_hung_);
+  });
+}
+
+void Machine::KillPlugin() {
+  ++plugin_starts_;
+  if (auto* plugin = std::exchange(plugin_, nullptr)) plugin->Kill();
+}
+
+void Machine::SetFrozen(bool on) {
+  frozen_ = on;
+  if (plugin_ != nullptr) plugin_->Hold(frozen_ || plugin_hung_);
+}
+
+void Machine::HangPlugin(bool on) {
+  plugin_hung_ = on;
+  if (plugin_ != nullptr) plugin_->Hold(frozen_ || plugin_hung_);
+}
+
+uint64_t Machine::MillisSinceBoot() const {
+  return static_cast<uint64_t>((world_.now() - booted_at_).milliseconds());
+}
+
+void Machine::End() { KillPlugin(); }
+
+bool Machine::ended() const {
+  return std::ranges::all_of(plugins_, [](const auto& plugin) { return plugin->ended(); });
+}
+
 void Machine::PowerOff() {
+  KillPlugin();
   powered_ = false;
   ++life_;
 }
@@ -65,7 +100,8 @@ void Machine::PowerOn() {
   containers_.clear();
   asked_.clear();
   releases_.clear();
-  sequence_ = 0;
+  booted_at_ = world_.now();
+  StartPluginIn(world_.random().Between(0_ms, kHeartbeatEvery));
   registered_ = false;
   RenewLease();
 }
@@ -77,65 +113,31 @@ void Machine::Retire() {
 
 void Machine::ClosePlugin() {
   if (!powered_ || frozen_) return;
-  plugin_back_at_ = world_.now() + world_.random().Between(500_ms, 8_s);
+  KillPlugin();
+  StartPluginIn(world_.random().Between(500_ms, 8_s));
   for (auto& replica : world_.replicas)
     world_.Send(endpoint_, replica->endpoint(), [&to = *replica, id = id_] { to.OnClosed(id); });
 }
 
 bool Machine::Heartbeats() const {
   if (blocked_ > 0 && world_.Has(Mutant::kBlockedIsSilent)) return false;
-  return powered_ && !frozen_ && !plugin_hung_ && world_.now() >= plugin_back_at_;
+  return powered_ && !frozen_ && !plugin_hung_ && plugin_ != nullptr;
 }
 
-void Machine::Heartbeat() {
+void Machine::HeartbeatToStorage() {
   if (!Heartbeats()) return;
-  fencing::Heartbeat heartbeat{id_, "boot" + std::to_string(life_), ++sequence_, !kubelet_hung_, {}, {}, {},
-                               {}};
-  for (const auto& [volume, device] : data_path_.devices()) {
-    heartbeat.present.insert(volume);
-    const bool waits = device.pending && device.lost_at && world_.now() - *device.lost_at > 2_s;
-    if (device.failed || (waits && !AnswersHere(device.array))) heartbeat.failing.insert(volume);
-    if (device.failed) heartbeat.failed.insert(volume);
-  }
-  for (const auto& [uid, container] : containers_)
-    for (const auto& [array, volumes] : container.pod.volumes)
-      if (container.started) heartbeat.present.insert(volumes.begin(), volumes.end());
-  if (world_.Has(Mutant::kSaysCleanTooEarly)) heartbeat.present.clear();
-  for (const auto& [array, fence] : known_) heartbeat.known[array] = fence.generation;
   for (auto& replica : world_.replicas) {
     const Endpoint to = replica->endpoint();
     if (world_.Open(endpoint_, to) && world_.Open(to, endpoint_)) open_at_[to] = world_.now();
-    SendHeartbeat(*replica, heartbeat);
-    if (world_.IsRepeated())
-      world_.After(world_.random().Between(0_ms, kRepeats),
-                   [this, &to = *replica, heartbeat] { SendHeartbeat(to, heartbeat); });
   }
   ++storage_sequence_;
   for (auto& array : world_.arrays)
     world_.Send(endpoint_, array->portal(), [this, &at = *array, id = id_, number = storage_sequence_] {
       if (!at.serves()) return;
-      const auto note = at.Heartbeat(id, number);
-      if (note.generation != 0)
-        world_.Send(at.portal(), endpoint_, [this, from = at.id(), note] { Notice(from, note); });
-    });
-}
-
-// What waits for an array whose portal answers is not failing (fencing/agent/heartbeat_sender.cc): the array
-// is slow, and would be so for another node.
-bool Machine::AnswersHere(const ArrayId& array) const {
-  const ArrayModel& at = world_.FindArray(array);
-  return at.serves() && world_.Open(endpoint_, at.portal()) && world_.Open(at.portal(), endpoint_);
-}
-
-void Machine::SendHeartbeat(Replica& to, const fencing::Heartbeat& heartbeat) {
-  world_.Send(endpoint_, to.endpoint(), [this, &to, heartbeat] {
-    to.OnHeartbeat(heartbeat, [this, &to](const FencesByArray& fences) {
-      if (fences.empty()) return;
-      world_.Send(to.endpoint(), endpoint_, [this, fences] {
-        for (const auto& [array, fence] : fences) Notice(array, fence);
+      world_.Send(at.portal(), endpoint_, [this, from = at.id(), note = at.Heartbeat(id, number)] {
+        if (plugin_ != nullptr) plugin_->OnLanded(from, note);
       });
     });
-  });
 }
 
 void Machine::RenewLease() {
@@ -257,12 +259,9 @@ bool Machine::InUse(const VolumeId& volume) const {
   });
 }
 
-void Machine::Notice(const ArrayId& array, const ArrayFence& fence) {
-  if (!powered_ || frozen_ || plugin_hung_ || fence.node != id_) return;
+void Machine::NoteFence(const ArrayId& array, const ArrayFence& fence) {
   auto& known = known_[array];
-  if (fence.generation < known.generation) return;
-  known = fence;
-  data_path_.CutFenced(array, fence);
+  if (fence.generation >= known.generation) known = fence;
 }
 
 void Machine::NoteWritten(const ArrayId& array, const VolumeId& volume) {

@@ -3,11 +3,14 @@
 // containers that write. The devices are in data_path.h. One thread.
 
 #include <map>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "fencing/core/event.h"
 #include "fencing/sim/array_model.h"
 #include "fencing/sim/data_path.h"
+#include "fencing/sim/node_plugin.h"
 #include "fencing/sim/world.h"
 
 namespace lunkeeper::fencing::sim {
@@ -38,14 +41,17 @@ class Machine {
   void PowerOff();
   void ShutDown();  // in order: its streams close, and soon its kernel is gone. It is sick from now on
   void PowerOn();   // boots: nothing is mounted
-  void Freeze() { frozen_ = true; }
-  void Thaw() { frozen_ = false; }
+  void Freeze() { SetFrozen(true); }
+  void Thaw() { SetFrozen(false); }
   void HangKubelet(bool on) { kubelet_hung_ = on; }
-  void HangPlugin(bool on) { plugin_hung_ = on; }
+  void HangPlugin(bool on);
   void BlockProbes(bool on) { blocked_ += on ? 1 : -1; }
   void StepClock(Span by) { clock_error_ = clock_error_ + by; }
   void ClosePlugin();  // it restarts: its streams close
   void Retire();       // off, for good
+  // The world is over.
+  void End();
+  bool ended() const;
   bool frozen() const { return frozen_; }
   bool kubelet_hung() const { return kubelet_hung_; }
 
@@ -54,8 +60,11 @@ class Machine {
   bool IsRunning(uint64_t life) const { return IsAlive(life) && !frozen_; }
   void NoteWritten(const ArrayId& array, const VolumeId& volume);
 
-  // From the network.
-  void Notice(const ArrayId& array, const ArrayFence& fence);
+  // For the plugin.
+  uint64_t MillisSinceBoot() const;
+  // An answer or a notice names a fence of this node.
+  void NoteFence(const ArrayId& array, const ArrayFence& fence);
+
   bool ended_in_order() const { return ended_in_order_; }
   bool AnswersProbe() const { return powered_ && blocked_ == 0; }
 
@@ -72,10 +81,11 @@ class Machine {
   bool IsAlive(uint64_t life) const { return powered_ && life == life_; }
   void Every(Span period, void (Machine::*what)());
   void Again(Span period, void (Machine::*what)());
-  void Heartbeat();
+  void SetFrozen(bool on);
+  void StartPluginIn(Span delay);
+  void KillPlugin();
+  void HeartbeatToStorage();
   bool IsReady(const Replica& replica) const;
-  bool AnswersHere(const ArrayId& array) const;
-  void SendHeartbeat(Replica& to, const fencing::Heartbeat& heartbeat);
   void SyncKubelet();
   void RenewLease();
   void Reconcile(const std::vector<Pod>& pods);
@@ -97,13 +107,15 @@ class Machine {
   const NodeName name_;
   const Endpoint endpoint_;
   const NodeId id_;
-  uint64_t life_ = 1, sequence_ = 0, storage_sequence_ = 0;
+  uint64_t life_ = 1, plugin_starts_ = 0, storage_sequence_ = 0;
   bool powered_ = true, retired_ = false, frozen_ = false, kubelet_hung_ = false, plugin_hung_ = false,
        ended_in_order_ = false;
-  WorldTime plugin_back_at_;
+  WorldTime booted_at_;
   Span clock_error_;
   int blocked_ = 0;
   DataPath data_path_;
+  std::vector<std::unique_ptr<NodePlugin>> plugins_;  // former ones are still ending
+  NodePlugin* plugin_ = nullptr;                      // the one that runs; null while there is none
   std::map<Uid, Container> containers_;
   std::map<VolumeId, std::optional<WorldTime>> asked_;  // empty: answered
   std::map<VolumeId, size_t> attempts_;                 // to ask for it

@@ -55,6 +55,7 @@ void Process::Begin(std::shared_ptr<FiberThread> thread) {
 
 // Runs the fiber on, unless the process is stalled: then its turn comes afterwards.
 void Process::Continue(const std::shared_ptr<FiberThread>& thread) {
+  if (held_) return waiting_.push_back([this, thread] { Continue(thread); });
   if (stalled())
     return world_.AfterInProcess(stalled_until_ - world_.now(), [this, thread] { Continue(thread); });
   current_ = thread;
@@ -72,9 +73,16 @@ void Process::Continue(const std::shared_ptr<FiberThread>& thread) {
   if (thrown) std::rethrow_exception(thrown);
 }
 
+void Process::Hold(bool on) {
+  held_ = on;
+  if (held_) return;
+  for (auto& what : std::exchange(waiting_, {})) world_.AfterInProcess(0_ms, std::move(what));
+}
+
 void Process::Kill() {
   dead_ = true;
   stalled_until_ = world_.now();
+  Hold(false);
   for (const auto& [number, state] : std::exchange(calls_, {})) {
     if (std::exchange(state->over, true)) continue;
     world_.AfterInProcess(0_ms, [this, thread = state->thread] { Continue(thread); });
@@ -84,6 +92,8 @@ void Process::Kill() {
 void Process::Deliver(std::function<void()> what) {
   if (dead_) return;
   if (!stalled()) return what();
+  if (held_)
+    return waiting_.push_back([this, what = std::move(what)]() mutable { Deliver(std::move(what)); });
   world_.After(stalled_until_ - world_.now(),
                [this, what = std::move(what)]() mutable { Deliver(std::move(what)); });
 }

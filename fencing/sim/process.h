@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/executor.h"
 #include "fencing/core/time.h"
@@ -41,12 +42,14 @@ class Process final : public Executor {
   World& world() const { return world_; }
   Endpoint endpoint() const { return endpoint_; }
   bool dead() const { return dead_; }
-  bool stalled() const { return world_.now() < stalled_until_; }
+  bool stalled() const { return held_ || world_.now() < stalled_until_; }
   WorldTime stalled_until() const { return stalled_until_; }
   size_t threads() const { return running_; }
 
   void Kill();
   void Stall(Span length) { stalled_until_ = world_.now() + length; }
+  // A stall of unknown length.
+  void Hold(bool on);
   void StepWallClock(Span by) { error_.wall = error_.wall + by; }
   // From outside: runs `what` now, or when the stall is over. Drops it if the process is dead.
   void Deliver(std::function<void()> what);
@@ -104,7 +107,8 @@ class Process final : public Executor {
   World& world_;
   const Endpoint endpoint_;
   ClockError error_;
-  bool dead_ = false;
+  bool dead_ = false, held_ = false;
+  std::vector<std::function<void()>> waiting_;  // while it is held
   WorldTime stalled_until_;
   uint64_t waits_ = 0;
   size_t running_ = 0;

@@ -66,6 +66,27 @@ TEST_CASE("a stalled process does nothing, and its clock goes on") {
   CHECK(rig.process.SteadyNow() == absl::Seconds(2));
 }
 
+TEST_CASE("a process that is held does nothing until it is let go; one that is killed meanwhile ends") {
+  Rig rig;
+  auto ticks = rig.process.StartThread([&] {
+    Periodic tick(
+        absl::Milliseconds(100), [&] { rig.Say("tick"); }, rig.process);
+    rig.process.Sleep(850_ms);
+  });
+  rig.world.After(150_ms, [&] {
+    rig.process.Hold(true);
+    rig.process.Deliver([&] { rig.Say("delivered"); });
+  });
+  rig.world.After(650_ms, [&] { rig.process.Hold(false); });
+  rig.world.After(700_ms, [&] { rig.process.Hold(true); });
+  rig.world.After(900_ms, [&] { rig.process.Kill(); });
+  rig.world.RunUntil(WorldTime(800_ms));
+  CHECK(rig.process.threads() == 2);
+  CHECK(rig.said == std::vector<std::string>{"0 tick", "100 tick", "650 delivered", "650 tick"});
+  rig.world.RunUntil(WorldTime(2_s));
+  CHECK(rig.process.threads() == 0);
+}
+
 TEST_CASE("a time of day that people set moves neither the steady clock nor a wait") {
   Rig rig;
   const absl::Time before = rig.process.WallNow();

@@ -333,14 +333,16 @@ void Run(World& world, uint64_t seed, const Options& options) {
 }
 
 // The product's threads have to end, whatever became of the world.
-void EndReplicas(World& world) {
+void EndProcesses(World& world) {
   world.End();
   for (auto& replica : world.replicas) replica->End();
+  for (auto& machine : world.machines) machine->End();
   for (int rounds = 0; rounds < 1000; ++rounds) {
     world.RunUntil(world.now() + 1_s);
-    if (std::ranges::all_of(world.replicas, [](const auto& replica) { return replica->ended(); })) return;
+    const auto ended = [](const auto& each) { return each->ended(); };
+    if (std::ranges::all_of(world.replicas, ended) && std::ranges::all_of(world.machines, ended)) return;
   }
-  throw std::logic_error("a replica's threads do not end");
+  throw std::logic_error("a process's threads do not end");
 }
 
 }  // namespace
@@ -353,7 +355,7 @@ Result Simulate(uint64_t seed, const Options& options) {
   } catch (const Violation& violation) {
     result.violation = violation.what();
   }
-  EndReplicas(world);
+  EndProcesses(world);
   result.failovers = world.checker->failovers();
   result.events = world.events();
   result.trace = world.TakeTrace();

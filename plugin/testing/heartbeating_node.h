@@ -9,6 +9,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "fencing/agent/heartbeat_sender.h"
+#include "fencing/agent/heartbeat_stream.h"
 #include "plugin/testing/coordinator_rig.h"
 
 namespace lunkeeper {
@@ -17,7 +18,7 @@ struct HeartbeatingNode {
   HeartbeatingNode(CoordinatorRig& rig, const std::vector<uint16_t>& ports, const NodeId& id)
       : replicas(rig.Connect(ports)),
         sender(StartHeartbeatSender(
-            {.node = id, .every = absl::Milliseconds(50)}, *replicas,
+            {.node = id, .every = absl::Milliseconds(50)}, SendOverGrpc(*replicas, id),
             {.devices = [this] { return Look(); },
              .fail = [this](const Device& device, const std::string&) { return Fail(device); },
              .closed = [this](const std::vector<Device>& seen) { return ListClosed(seen); },
