@@ -8,7 +8,8 @@
 // used again: bind mounts and containers do not change it. On file systems without such an object (all but
 // XFS, ext4 and btrfs) the boot id alone counts.
 //
-// An image that its disk has failed to take writes of has one of its own from then on (SyncImageFile).
+// An image that its disk has failed to take writes of has a second one from then on (SyncImageFile). A node
+// sees one that follows from both, so that it learns of a restart of the host as ever.
 //
 // A pool that was flushed before it was unmounted (FlushPool) has lost nothing: the next mount, also on
 // another host, has the same id, once. So a pool moves in order without an I/O error.

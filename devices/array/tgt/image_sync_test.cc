@@ -1,6 +1,7 @@
 // What the array syncs of an image that a node writes to, and what it makes of an error.
 
 #include <linux/fs.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -10,8 +11,10 @@
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <cstdarg>
+#include <fstream>
 
 #include "devices/array/tgt/testing/array_fixture.h"
+#include "devices/array/tgt/tgtd_lock.h"
 
 namespace lunkeeper::testing {
 namespace {
@@ -66,6 +69,15 @@ struct Granted {
     REQUIRE(fixture.Open().ok());
     array = fixture.Cluster();
   }
+  void RestartTgtd() {
+    array.reset();
+    fixture.Close();
+    const TgtdLock lock(TgtdLockPath(fixture.options.pool_dir, 0));
+    ::kill(TgtdProcess(fixture.options.control_port), SIGKILL);
+    REQUIRE(
+        Eventually([&] { return TgtdProcess(fixture.options.control_port) == 0 && lock.FindHolder() == 0; }));
+    RestartAgent();
+  }
 
   TempDir directory;
   LoopMount xfs = LoopMount(directory.path(), "400M");
@@ -87,6 +99,22 @@ TEST_CASE_METHOD(Granted, "after an error of a sync a node learns that what it h
   CHECK(CacheId() == before);  // tgtd has the image open still, and learns of the error itself
   if (GENERATE(false, true)) RestartAgent();
   REQUIRE(Grow() == absl::OkStatus());
+  const std::string after = CacheId();
+  CHECK(after != before);
+  CHECK(after.size() == 16);
+}
+
+TEST_CASE_METHOD(Granted,
+                 "of an image with a cache id of its own, too, a node learns that its host has restarted") {
+  fails_once = true;
+  CHECK_FALSE(Grow().ok());
+  REQUIRE(Grow() == absl::OkStatus());
+  const std::string before = CacheId();
+  RestartTgtd();
+  CHECK(CacheId() == before);
+  std::ofstream(directory / "boot_id") << "00000000-1111-2222-3333-444444444444\n";
+  fixture.options.boot_id_path = directory / "boot_id";
+  RestartTgtd();
   const std::string after = CacheId();
   CHECK(after != before);
   CHECK(after.size() == 16);

@@ -59,6 +59,12 @@ int32_t NumberOf(const GrantRow& grant) { return TargetNumber(grant.generation);
 
 std::string AccountOf(Generation generation) { return absl::StrCat(kGrantAccount, generation); }
 
+// Of an image with an id of its own, both count: a restart of the host loses its cache as any other's.
+std::string TogetherWith(const std::string& array_id, const std::string& image_id) {
+  if (image_id.empty()) return array_id;
+  return absl::BytesToHexString(HmacSha256(array_id, image_id).substr(0, array_id.size() / 2));
+}
+
 absl::Status OkIfThere(const absl::Status& status) {
   return absl::IsAlreadyExists(status) ? absl::OkStatus() : status;
 }
@@ -136,7 +142,7 @@ absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume, c
   // A node that reconnects and finds another product id knows that the page cache which held its
   // acknowledged writes is gone.
   std::string parameters = absl::StrCat(
-      "vendor_id=LUNKEEPR,product_id=", backing.cache_id.empty() ? options_.cache_id : backing.cache_id,
+      "vendor_id=LUNKEEPR,product_id=", TogetherWith(options_.cache_id, backing.cache_id),
       ",product_rev=1,scsi_id=", volume.serial, ",scsi_sn=", volume.serial,
       ",thin_provisioning=", discards ? 1 : 0, ",readonly=", grant.access == Access::kReadOnly ? 1 : 0);
   // The caching mode page (SBC-3) with WCE cleared: the initiator then sends no flushes, and needs none,
