@@ -13,12 +13,15 @@ namespace lunkeeper {
 namespace {
 
 constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
+// Who registers may be the tick of all the array, or a start that keeps the portal closed for all volumes.
+constexpr absl::Duration kRegistrationTakes = kStoreAnswers;
 
 }  // namespace
 
 absl::StatusOr<LunBacking> GatedQuestions::BackingOf(const GrantRow& grant) {
   const std::string path = images_.VolumePath(grant.volume);
-  return AskUntilRelease(grant, {path, 0}, [this, path] { return images_.BackingOf(path); });
+  return AskUntilRelease(
+      grant, {path, 0}, [this, path] { return images_.BackingOf(path); }, absl::InfiniteDuration());
 }
 
 absl::Status GatedQuestions::RegisterOpened(const GrantRow& grant) {
@@ -27,17 +30,20 @@ absl::Status GatedQuestions::RegisterOpened(const GrantRow& grant) {
     RETURN_IF_ERROR(images_.RegisterOpened(path));
     return LunBacking{.path = path};
   };
-  return AskUntilRelease(grant, {path, ++registrations_}, ask).status();
+  return AskUntilRelease(grant, {path, ++registrations_}, ask, kRegistrationTakes).status();
 }
 
 GatedQuestions::Answer GatedQuestions::AskUntilRelease(const GrantRow& grant, const Name& name,
-                                                       std::function<Answer()> ask) {
+                                                       std::function<Answer()> ask, absl::Duration most) {
   const std::shared_ptr<Question> question = Ask(name, std::move(ask));
   // A slow store is not a silent one. From when it was asked: each of the calls in line, which are other
   // nodes' of a shared volume, would keep the gate for as long again.
   const auto asked_for = std::chrono::steady_clock::now() - question->asked;
   auto answer = AwaitAnswer(*question, kStoreAnswers - absl::FromChrono(asked_for));
   while (!answer) {
+    if (std::chrono::steady_clock::now() - question->asked >= absl::ToChronoNanoseconds(most))
+      return absl::UnavailableError(
+          absl::StrCat("volume ", grant.volume.value(), ": its image does not answer; try again"));
     if (IsReleaseDue(grant))
       return absl::UnavailableError(absl::StrCat("volume ", grant.volume.value(),
                                                  ": its image does not answer, and a grant of it is to be "

@@ -34,7 +34,7 @@ class GatedQuestions {
   // As those of ImageStore, of the grant's volume. UNAVAILABLE, too: it was given up. The next call for the
   // volume's backing waits for the same answer.
   absl::StatusOr<LunBacking> BackingOf(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
-  // Each time anew: an older answer is of what tgtd had open before.
+  // Each time anew: an older answer is of what tgtd had open before. It is given up after some seconds, too.
   absl::Status RegisterOpened(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -49,8 +49,8 @@ class GatedQuestions {
     std::shared_ptr<Question> question;
     std::jthread thread;
   };
-  Answer AskUntilRelease(const GrantRow& grant, const Name& name, std::function<Answer()> ask)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  Answer AskUntilRelease(const GrantRow& grant, const Name& name, std::function<Answer()> ask,
+                         absl::Duration most) ABSL_LOCKS_EXCLUDED(mu_);
   std::shared_ptr<Question> Ask(const Name& name, std::function<Answer()> ask) ABSL_LOCKS_EXCLUDED(mu_);
   std::optional<Answer> AwaitAnswer(const Question& question, absl::Duration within) ABSL_LOCKS_EXCLUDED(mu_);
   void EndAnswered() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
