@@ -40,6 +40,13 @@ size_t CountWaiting(const VolumeTable::Volumes& volumes) {
                                            [](const auto& item) { return MayBeWaitedFor(*item.second); }));
 }
 
+// Each one only rises.
+uint64_t SumAttachments(const VolumeTable::Volumes& volumes, const SharedMemory& memory) {
+  uint64_t sum = 0;
+  for (const auto& [id, volume] : volumes) sum += memory.state()->slots[volume->slot].attachment;
+  return sum;
+}
+
 // What the next supervisor has to say of a volume that it cannot have. Without the number of the loop device:
 // somebody may still have that open, and then it is an orphan.
 std::unique_ptr<SupervisedVolume> RecordOf(const SupervisedVolume& volume) {
@@ -110,7 +117,8 @@ void Duplicates::Update(const VolumeTable::Volumes& volumes, uint64_t next_tag) 
 }
 
 void Duplicates::Refresh(const VolumeTable::Volumes& volumes, uint64_t next_tag) {
-  if (failed_ || CountWaiting(volumes) != waiting_) Update(volumes, next_tag);
+  if (failed_ || CountWaiting(volumes) != waiting_ || SumAttachments(volumes, memory_) != attachments_)
+    Update(volumes, next_tag);
 }
 
 absl::Status Duplicates::WriteEdition(const VolumeTable::Volumes& volumes, uint64_t next_tag) {
@@ -121,6 +129,7 @@ absl::Status Duplicates::WriteEdition(const VolumeTable::Volumes& volumes, uint6
   std::vector<const SupervisedVolume*> kept;
   std::vector<std::unique_ptr<SupervisedVolume>> records;
   waiting_ = 0;
+  attachments_ = SumAttachments(volumes, memory_);  // first: what rises meanwhile is found by the next look
   for (const auto& [id, volume] : volumes) {
     const bool waiting = MayBeWaitedFor(*volume);
     waiting_ += waiting ? 1 : 0;

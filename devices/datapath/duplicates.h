@@ -43,7 +43,8 @@ class Duplicates {
   // To be called after each change of a volume. Waits for nobody. Where it fails nothing is kept, the log
   // says so, and Refresh tries it again.
   void Update(const VolumeTable::Volumes& volumes, uint64_t next_tag);
-  // To be called once a second: children that wait come and go.
+  // To be called once a second: children that wait come and go, and a predecessor of an older version voids
+  // all attachments when it ends, after this supervisor has told the store of them.
   void Refresh(const VolumeTable::Volumes& volumes, uint64_t next_tag);
   // Nothing is kept any more, even if the store hangs.
   void Withdraw();
@@ -57,8 +58,9 @@ class Duplicates {
   const SharedMemory& memory_;
   std::array<Parcel, kParcels> parcels_;  // without descriptors: there is no store
   uint64_t edition_ = 0;
-  bool failed_ = false;  // the last one could not be written
-  size_t waiting_ = 0;   // volumes with a waiting child, as of the last one
+  bool failed_ = false;       // the last one could not be written
+  size_t waiting_ = 0;        // volumes with a waiting child, as of the last one
+  uint64_t attachments_ = 0;  // the sum of the volumes', likewise
 };
 
 // Takes everything out of a parcel.

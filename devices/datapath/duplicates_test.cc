@@ -61,6 +61,15 @@ TEST_CASE("an edition that could not be written is written again") {
   CHECK(kept.Read()->volumes.size() == 2);
 }
 
+TEST_CASE("what an older predecessor voids as it ends is told to the store again") {
+  KeptTable kept;
+  for (const char* name : {"a", "b"})
+    ++kept.memory.state()->slots[kept.table.Find(VolumeId(name))->slot].attachment;
+  CHECK(kept.Read()->volumes.empty());
+  kept.Refresh();
+  CHECK(kept.Read()->volumes.size() == 2);
+}
+
 // Its descriptors would keep the child alive, and the child its container, in which the next one starts.
 TEST_CASE("of a volume that a child may wait for only a record is kept") {
   KeptTable kept;
