@@ -209,6 +209,9 @@ void GrantTargets::TryOpenHeld(const Restoration& restoration, const Backing& ba
   const GrantRow& grant = restoration.grant;
   const auto pass = gates_.Enter(grant.volume, absl::InfinitePast());
   if (!pass.has_value()) return;
+  // A growth may have held it anew since the store was asked, then without a LUN: made ready like that, the
+  // target would tell its node "not found", and nobody would look again.
+  if (!IsHeldAs(restoration)) return;
   // Of one that was released while the store was asked, nobody would delete a target that is held again.
   if (!IsWanted(grant).value_or(false)) return;
   // A call may have opened it before it was held, outside the gate.
@@ -230,11 +233,6 @@ void GrantTargets::DeleteHeld(const Restoration& restoration) {
   if (!pass.has_value()) return;
   if (restoration.is_open || table_.DrainTarget(restoration.grant).value_or(false))
     ForgetHeld(restoration.grant.generation);
-}
-
-void GrantTargets::ForgetHeld(Generation generation) {
-  const absl::MutexLock lock(&held_mu_);
-  held_.erase(generation);
 }
 
 // Read again, inside the gate: a fence may have marked it since the caller read its row, and a target that is

@@ -94,7 +94,15 @@ class GrantTargets {
   absl::StatusOr<bool> IsWanted(const GrantRow& grant);
   void TryOpenHeld(const Restoration& restoration, const Backing& backing);
   void DeleteHeld(const Restoration& restoration) ABSL_LOCKS_EXCLUDED(held_mu_);
-  void ForgetHeld(Generation generation) ABSL_LOCKS_EXCLUDED(held_mu_);
+  bool IsHeldAs(const Restoration& restoration) ABSL_LOCKS_EXCLUDED(held_mu_) {
+    const absl::MutexLock lock(&held_mu_);
+    const auto held = held_.find(restoration.grant.generation);
+    return held != held_.end() && held->second.is_open == restoration.is_open;
+  }
+  void ForgetHeld(Generation generation) ABSL_LOCKS_EXCLUDED(held_mu_) {
+    const absl::MutexLock lock(&held_mu_);
+    held_.erase(generation);
+  }
   // True when it is gone.
   absl::StatusOr<bool> TryRelease(const GrantRow& grant);
   // Of each; there is one at least. False: also of a grant that is not tried, since tgtd does not answer.
