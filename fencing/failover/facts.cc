@@ -49,21 +49,6 @@ bool IsAvailableAnywhere(const std::string& source) {
   return kKinds.contains(source);
 }
 
-void ReadVolumes(const Json& pod, PodFacts& facts) {
-  const std::string space = TextAt(pod, {"metadata", "namespace"});
-  for (const Json& volume : FieldAt(pod, {"spec", "volumes"})) {
-    if (!volume.is_object()) continue;
-    const std::string claim = TextAt(volume, {"persistentVolumeClaim", "claimName"});
-    if (!claim.empty()) facts.claims.push_back(absl::StrCat(space, "/", claim));
-    // A generic ephemeral volume's claim is called after its pod.
-    if (volume.contains("ephemeral"))
-      facts.claims.push_back(
-          absl::StrCat(space, "/", TextAt(pod, {"metadata", "name"}), "-", TextAt(volume, {"name"})));
-    for (const auto& entry : volume.items())
-      if (entry.key() != "name" && !IsAvailableAnywhere(entry.key())) facts.foreign_volumes = true;
-  }
-}
-
 // The kubelet reports the back-off between restarts as a waiting reason; there is no field for it.
 bool IsCrashLooping(const Json& pod) {
   for (const char* kind : {"containerStatuses", "initContainerStatuses"})
@@ -85,6 +70,30 @@ std::string KindOf(const Json& owner) {
   const std::string kind = TextAt(owner, {"kind"}), version = TextAt(owner, {"apiVersion"});
   const size_t slash = version.find('/');
   return slash == std::string::npos ? kind : absl::StrCat(kind, ".", version.substr(0, slash));
+}
+
+// A mirror pod: kubelet mounts no claim for it. NodeRestriction keeps a node from naming a claim in one, but
+// not from an ephemeral volume, whose claim would be any one that is called after the pod and the volume.
+bool IsMadeByNode(const Json& pod) {
+  return KindOf(ControllerOf(pod)) == "Node" ||
+         !TextAt(pod, {"metadata", "annotations", "kubernetes.io/config.mirror"}).empty();
+}
+
+void ReadVolumes(const Json& pod, PodFacts& facts) {
+  facts.foreign_volumes = IsMadeByNode(pod);
+  if (facts.foreign_volumes) return;
+  const std::string space = TextAt(pod, {"metadata", "namespace"});
+  for (const Json& volume : FieldAt(pod, {"spec", "volumes"})) {
+    if (!volume.is_object()) continue;
+    const std::string claim = TextAt(volume, {"persistentVolumeClaim", "claimName"});
+    if (!claim.empty()) facts.claims.push_back(absl::StrCat(space, "/", claim));
+    // A generic ephemeral volume's claim is called after its pod.
+    if (volume.contains("ephemeral"))
+      facts.claims.push_back(
+          absl::StrCat(space, "/", TextAt(pod, {"metadata", "name"}), "-", TextAt(volume, {"name"})));
+    for (const auto& entry : volume.items())
+      if (entry.key() != "name" && !IsAvailableAnywhere(entry.key())) facts.foreign_volumes = true;
+  }
 }
 
 bool HasTaint(const Json& taints, const std::string& key) {

@@ -101,6 +101,19 @@ TEST_CASE("the API server has the last word: a pod on the node with a claim of t
   CHECK(rig.Check().ok());
 }
 
+TEST_CASE("a mirror pod, which a node makes itself, gives nothing") {
+  UseRig rig;
+  rig.PutVolume("pvc-1", rig.volume, "p-data");
+  rig.PutPod("n1", {{"ephemeral", Json::object()}});
+  CHECK(rig.Check().ok());  // the claim of an ephemeral volume is called after its pod
+  const Json owner = {{"apiVersion", "v1"}, {"kind", "Node"}, {"name", "n1"}, {"controller", true}};
+  Json made = Json::object();
+  SECTION("by its owner") { made["ownerReferences"] = Json::array({owner}); }
+  SECTION("by its annotation") { made["annotations"]["kubernetes.io/config.mirror"] = "hash"; }
+  rig.api.Merge("/api/v1/namespaces/db/pods/p", {{"metadata", made}});
+  CHECK(rig.IsRefused());
+}
+
 TEST_CASE("a claim of the same name elsewhere, or one that the volume is not bound to, gives nothing") {
   UseRig rig;
   rig.PutPod("n1", kData, "other");
