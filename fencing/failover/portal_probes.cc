@@ -38,6 +38,8 @@ void PortalProbes::AskAgent(const ProbePortals& call, Array& array) {
     portals.insert(grant.connection.portal);
     portals.insert(grant.connection.other_portals.begin(), grant.connection.other_portals.end());
   }
+  // Once it is fenced it has none, and the array is where it was.
+  if (portals.empty()) return;
   {
     const absl::MutexLock lock(&mutex_);
     known_[call.array].portals = portals;
@@ -50,8 +52,8 @@ void PortalProbes::ProbeAll(const ArrayId& array, const std::set<std::string>& p
   for (const std::string& portal : portals) {
     const auto where = ParseHostPort(portal);
     if (!where) continue;
-    prober_->Probe(where->host, where->port, [this, array](ProbeResult result) {
-      if (result == ProbeResult::kAccepted) answered_(array);
+    prober_->Probe(where->host, where->port, [answered = answered_, array](ProbeResult result) {
+      if (result == ProbeResult::kAccepted) answered(array);
     });
   }
 }

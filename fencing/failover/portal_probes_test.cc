@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "base/testing/test_host.h"
 #include "devices/array/testing/fake_array.h"
 
@@ -79,6 +80,19 @@ TEST_CASE("known portals are probed while the agent does not answer") {
   f.ProbeAfter(1_s);
   CHECK(f.answers == 2);
   f.ProbeAfter(60_s);
+  CHECK(f.answers == 3);
+}
+
+TEST_CASE("the portals stay known when the node has no grant any more, as it is fenced") {
+  ProbesFixture f;
+  f.Grant();
+  f.ProbeAfter({});
+  REQUIRE(testing::Eventually([&] { return f.answers == 1; }));
+  const auto grants = f.array->ListGrants({});
+  REQUIRE(f.array->ReleaseGrant(f.volume, f.node, grants->front().owner, grants->front().generation).ok());
+  f.ProbeAfter(30_s);  // asks the agent, too
+  absl::SleepFor(absl::Milliseconds(200));
+  f.ProbeAfter(31_s);
   CHECK(f.answers == 3);
 }
 
