@@ -193,7 +193,7 @@ void Evidence::NoteEvent(const PortalAnswered& answer, Instant now) {
 std::vector<ProbePortals> Evidence::TakePortalProbesDue(Instant now) {
   std::vector<ProbePortals> due;
   for (auto& [id, array] : arrays_) {
-    const NodeId user = array.heard.OnlyNode();
+    const NodeId user = array.heard.OnlyNode(settings_.one_outage);
     if (user.empty() || !array.up) continue;
     const bool silent = now - *array.heard.latest_at >= settings_.storage_late;
     const auto period = silent ? settings_.probe_period : settings_.probe_well;

@@ -42,8 +42,11 @@ struct LatestSigns {
   std::optional<Instant> since = {};
   // A node showed life between `from` and `until`; `gap` is the look's.
   void NoteLife(const NodeId& node, Instant from, Instant until, Span gap);
-  // The only node that ever showed any; empty: there is none, or another one did, too.
-  NodeId OnlyNode() const { return others_at ? NodeId() : latest_node; }
+  // The only node that showed any in that time before the last one; empty: there is none, or another one did,
+  // too.
+  NodeId OnlyNode(Span lately) const {
+    return others_at && *latest_at - *others_at < lately ? NodeId() : latest_node;
+  }
   // Of nodes other than `node`; empty: none ever showed any.
   std::optional<Instant> OthersThan(const NodeId& node) const {
     return node == latest_node ? others_at : latest_at;

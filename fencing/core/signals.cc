@@ -61,7 +61,7 @@ bool Evidence::PortalsFellSilent(const ArrayChannel& array, Instant now) const {
 
 bool Evidence::OthersReach(const ArraySide& side, const NodeId& node, Instant now) const {
   const auto& array = *side.array;
-  if (array.heard.OnlyNode() == node) return PortalAnswers(array, now);
+  if (array.heard.OnlyNode(settings_.one_outage) == node) return PortalAnswers(array, now);
   return IsRecent((side.has_heartbeats() ? array.heartbeats : array.heard).OthersThan(node), array);
 }
 
@@ -69,8 +69,11 @@ bool Evidence::CanTellOf(const NodeId& node, const ArraySide& side, Instant now)
   const auto& array = *side.array;
   const auto others = array.heard.OthersThan(node), landed = array.heartbeats.OthersThan(node);
   if (!side.heartbeat && SeenFor(side, now) < settings_.silence) return false;
+  // Where others have used it, and do no more, only a portal that answers shows that it is not away.
+  const bool alone = array.heard.OnlyNode(settings_.one_outage) == node;
+  if (alone && PortalAnswers(array, now)) return true;
   if (side.has_heartbeats() && landed && !IsRecent(landed, array)) return false;
-  if (array.heard.OnlyNode() == node && PortalsFellSilent(array, now)) return false;
+  if (alone && PortalsFellSilent(array, now)) return false;
   return !others || IsRecent(others, array);
 }
 
