@@ -121,8 +121,8 @@ class Sender final : public HeartbeatSender {
     {
       absl::MutexLock lock(&mutex_);
       kubelet_ok_ = kubelet_ok;
-      // A data path that does not answer serves nobody, so all it had counts as failing.
       idle_ = idle;
+      // A data path that does not answer serves nobody, so all it had counts as failing.
       if (!devices.ok()) {
         failing_ = present_;
         return;
