@@ -120,7 +120,7 @@ CORE = [
         "companions-part",
         "a pod is moved from beside one that stays, and waits for a node for good",
         "eligibility.cc",
-        "auto why = companions.WhyAlone(pod, plan.move);",
+        "auto why = companions.WhyAlone(pod, leaving);",
         "std::string why;",
     ),
     core(

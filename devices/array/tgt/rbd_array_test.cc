@@ -272,14 +272,15 @@ TEST_CASE_METHOD(OnCeph,
     const auto initiator = Login(volume);
     CHECK(known(volume).size() == 1);
     CHECK(known(volume) == watching(volume));
-    REQUIRE(cluster->volumes().ExpandVolume(volume, 32 << 20).ok());  // by the same client
+    REQUIRE(cluster->volumes().ExpandVolume(volume, 32 << 20).ok());  // has it opened by a new client
+    CHECK(known(volume).size() == 2);
     CHECK(std::ranges::includes(known(volume), watching(volume)));
     ::kill(TgtdProcess(options.control_port), SIGKILL);
     REQUIRE(Eventually([&] { return array->CheckTgtd().ok() && watching(volume).size() > 1; }));
     CHECK(std::ranges::includes(known(volume), watching(volume)));
     Reopen();
     CHECK(std::ranges::includes(known(volume), watching(volume)));
-    CHECK(known(volume).size() == 2);
+    CHECK(known(volume).size() == 3);
   }
   Release(volume);
   CHECK(Eventually([&] { return known(volume).empty(); }));

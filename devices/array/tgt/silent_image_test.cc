@@ -229,8 +229,8 @@ TEST_CASE_METHOD(WithOneSilent, "a tgtd that hangs while it closes an image is s
   const GrantRow row = RowOf(grants[1]);
   REQUIRE(catalogue->grants().SetReleasing(row.generation) == absl::OkStatus());
   quiet.Arm();
-  std::jthread release(
-      [&] { CHECK(targets->FinishReleasing({row}, absl::Now() + absl::Minutes(1)) == absl::OkStatus()); });
+  absl::Status released;
+  std::jthread release([&] { released = targets->FinishReleasing({row}, absl::Now() + absl::Minutes(1)); });
   CHECK(Eventually([&] { return quiet.IsReached(); }));
   ::kill(before, SIGSTOP);  // the image is the next thing that tgtd is asked for
   quiet.LetGo();
@@ -238,6 +238,7 @@ TEST_CASE_METHOD(WithOneSilent, "a tgtd that hangs while it closes an image is s
   CHECK(TgtdProcess(options.control_port) != before);
   ::kill(before, SIGCONT);
   release.join();
+  CHECK(released == absl::OkStatus());
   CHECK_FALSE(HasTarget(grants[1]));
   daemon.reset();
 }
