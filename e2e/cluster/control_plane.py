@@ -42,6 +42,10 @@ kind: Policy
 omitStages: [RequestReceived]
 rules:
   - {level: Metadata, userGroups: ["system:serviceaccounts:lunkeeper"]}
+  # What becomes of a group of snapshots is in three programs' hands.
+  - level: Metadata
+    verbs: [create, update, patch, delete, deletecollection]
+    resources: [{group: groupsnapshot.storage.k8s.io}]
   - {level: None}
 """
 

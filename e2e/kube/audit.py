@@ -13,3 +13,14 @@ def right_of(entry):
     reference = entry["objectRef"]
     resource = "/".join(part for part in (reference.get("resource"), reference.get("subresource")) if part)
     return reference.get("apiGroup", ""), resource, entry["verb"]
+
+
+def story_of(cluster, name):
+    """For people: who changed the objects of this name, when, and with what result."""
+    about = requests(cluster, lambda entry: entry.get("objectRef", {}).get("name") == name)
+    return [
+        f"{entry['requestReceivedTimestamp']} {entry['user']['username']} {right_of(entry)} "
+        f"{entry['responseStatus']['code']}"
+        for entry in about
+        if entry["verb"] != "get"
+    ]

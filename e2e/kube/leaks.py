@@ -1,9 +1,11 @@
 """Leaks: traces of volumes in Kubernetes, on the storage host and on the nodes."""
 
+import json
 import subprocess
 
 from cluster import deploy, storage
 from harness.leaks import COUNTS
+from kube import audit
 from kube.workloads import TEST_NAMESPACE
 
 GROUPS = "volumegroupsnapshots,volumegroupsnapshotcontents"
@@ -21,6 +23,24 @@ def objects(cluster):
         for thing in cluster.kubectl.items(KINDS, "--all-namespaces")
         if thing["kind"] != "Namespace" or thing["metadata"]["name"].startswith(TEST_NAMESPACE)
     ]
+
+
+def tell_groups(cluster):
+    """For people: each content of a group of snapshots that is left, and what was done to it and its group."""
+    for content in cluster.kubectl.items("volumegroupsnapshotcontents"):
+        name, group = content["metadata"]["name"], content["spec"]["volumeGroupSnapshotRef"]
+        print(json.dumps(content, indent=1))
+        print("\n".join(audit.story_of(cluster, name) + audit.story_of(cluster, group["name"])))
+        for log in snapshot_logs(cluster):
+            print("\n".join(line for line in log.splitlines() if name in line))
+
+
+def snapshot_logs(cluster):
+    """Of the snapshot controller, and of the sidecars that run now."""
+    yield (cluster.control.folder / "snapshot-controller.log").read_text(errors="replace")
+    for pod in deploy.pods(cluster, "controller"):
+        where = (pod["metadata"]["name"], f"--namespace={deploy.NAMESPACE}", "--container=csi-snapshotter")
+        yield cluster.kubectl.attempt("logs", *where).stdout
 
 
 def rows(cluster):

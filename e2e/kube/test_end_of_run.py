@@ -23,7 +23,11 @@ ALLOWED = {("", "events", "patch")}
 
 @pytest.mark.parametrize("look", leaks.LOOKS, ids=lambda look: look.__name__)
 def test_nothing_is_left(cluster, look):
-    wait_until(lambda: not look(cluster), 90, lambda: f"nothing is left: {look(cluster)}", pause=0.5)
+    try:
+        wait_until(lambda: not look(cluster), 90, lambda: f"nothing is left: {look(cluster)}", pause=0.5)
+    except TimeoutError:
+        leaks.tell_groups(cluster)
+        raise
 
 
 def requests(cluster, user):
