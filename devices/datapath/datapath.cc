@@ -113,7 +113,7 @@ void AddDatapathOptions(CLI::App* command, DatapathOptions* options) {
   AddSeconds(command, "--replacement-timeout", &options->replacement_timeout,
              "A target that is away longer fails its volumes for good (120)");
   AddSeconds(command, "--hang-timeout", &options->hang_timeout,
-             "A worker that is silent longer is replaced (10)");
+             "A worker that is silent longer is replaced (10); on a kernel before 6.9 after 120");
   command->add_option("--worker-binary", options->worker_binary,
                       "The program that an upgrade starts (default: this one's path)");
   command->add_flag("--take-over", options->take_over,

@@ -38,7 +38,8 @@ struct DatapathOptions {
   uint32_t threads = 0;                                 // event loops; 0: half of the processors, 1 to 4
   // A target that is away longer fails its volumes for good.
   absl::Duration replacement_timeout = absl::Seconds(120);
-  // A worker that is silent longer is replaced.
+  // A worker that is silent longer is replaced; on a kernel before 6.9, where all its volumes fail with it,
+  // after 120 s at least.
   absl::Duration hang_timeout = absl::Seconds(10);
   std::string worker_binary;  // what `upgrade` starts; empty: the path this program was started by
   // Where a data path serves at the socket: become its successor, or wait for its end (succession.h).

@@ -72,6 +72,21 @@ TEST_CASE("a hung worker is replaced") {
   checker.StopAndCheck();
 }
 
+// Its kill would fail all volumes, and it may only have had no processor for a while.
+TEST_CASE("where the kernel cannot hand requests on, a hung worker is given time") {
+  AttachedLun rig(128 * kMiB, {"--hang-timeout=2", "--no-resend"});
+  auto& [dir, target, datapath, device] = rig;
+  FileChecker checker(device.path, 32 * kMiB, 4);
+  const pid_t worker = datapath.worker();
+  ::kill(worker, SIGSTOP);
+  absl::SleepFor(absl::Seconds(6));
+  CHECK(datapath.worker() == worker);
+  ::kill(worker, SIGCONT);
+  const uint64_t before = checker.writes();
+  Eventually("writes go on", [&] { return checker.writes() > before + 200; });
+  checker.StopAndCheck();
+}
+
 TEST_CASE("an upgrade replaces the worker, and a program that does not fit leaves things as they are") {
   TempDir dir;
   Target target(dir);

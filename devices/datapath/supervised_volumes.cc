@@ -98,7 +98,7 @@ void SupervisedVolumes::SetCulpritAside() {
 void SupervisedVolumes::RunTick() {
   absl::MutexLock lock(&mutex_);
   duplicates_.Refresh(table_.volumes(), next_tag_);
-  if (!worker_.IsHung()) return;
+  if (!worker_.IsHung(table_.CanAllResend())) return;
   LogError("datapath", "worker is hung and is killed", {});
   worker_.KillWorker();
 }

@@ -66,6 +66,7 @@ WorkerOptions WorkerOptionsOf(const DatapathOptions& options) {
   worker.replacement_timeout_ms =
       static_cast<uint64_t>(absl::ToInt64Milliseconds(options.replacement_timeout));
   worker.hang_ticks = static_cast<int>(std::max<int64_t>(absl::ToInt64Seconds(options.hang_timeout), 2));
+  worker.hang_ticks_if_all_is_lost = std::max(worker.hang_ticks, worker.hang_ticks_if_all_is_lost);
   return worker;
 }
 

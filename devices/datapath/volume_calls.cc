@@ -95,6 +95,10 @@ absl::StatusOr<datapath::Device> VolumeCalls::MakeVolume(const datapath::Attach&
     return made;
   }
   datapath::Device device = volumes_.DescribeVolume(*volume);
+  if (!volume->fuse.can_resend)
+    LogWarn("datapath",
+            "this kernel (before 6.9) hands no requests on: the volume fails if the data path's worker dies",
+            {{"volume", request.volume()}});
   volumes_.EndCall(*volume);
   LogInfo("datapath", "attached", {{"volume", request.volume()}, {"device", device.path()}});
   return device;

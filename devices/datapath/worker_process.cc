@@ -151,7 +151,7 @@ bool WorkerProcess::SendCommand(const datapath::WorkerCommand& command, const st
 
 // Counted in calls rather than measured by a clock, so that a machine that was asleep does not count as a
 // silence.
-bool WorkerProcess::IsHung() {
+bool WorkerProcess::IsHung(bool its_volumes_survive) {
   if (!running()) return false;
   bool all_heartbeat = true;
   for (size_t i = 0; i < last_heartbeats_.size(); ++i) {
@@ -159,7 +159,7 @@ bool WorkerProcess::IsHung() {
     all_heartbeat = (std::exchange(last_heartbeats_[i], heartbeat) != heartbeat) && all_heartbeat;
   }
   silent_ticks_ = all_heartbeat ? 0 : silent_ticks_ + 1;
-  return silent_ticks_ >= options_.hang_ticks;
+  return silent_ticks_ >= (its_volumes_survive ? options_.hang_ticks : options_.hang_ticks_if_all_is_lost);
 }
 
 }  // namespace lunkeeper

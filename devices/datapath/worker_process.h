@@ -21,7 +21,9 @@ struct WorkerOptions {
   uint32_t threads = 1;
   uint64_t pool_bytes = 0;
   uint64_t replacement_timeout_ms = 0;
-  int hang_ticks = 10;  // calls of IsHung without a sign of life
+  // Calls of IsHung without a sign of life.
+  int hang_ticks = 10;
+  int hang_ticks_if_all_is_lost = 120;
 };
 
 class WorkerProcess {
@@ -59,8 +61,9 @@ class WorkerProcess {
   bool upgrade_failed() const { return upgrade_failed_; }
   // Not empty: workers die one after the other.
   const std::string& trouble() const { return trouble_; }
-  // To be called once a second.
-  bool IsHung();
+  // To be called once a second. `its_volumes_survive`: the kernel hands their requests to the next worker.
+  // Where it does not, a kill fails them all, and a worker that was only stopped is waited for longer.
+  bool IsHung(bool its_volumes_survive);
 
  private:
   void ExecProgram(const std::string& program, int socket) const;

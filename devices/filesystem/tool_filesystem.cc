@@ -11,7 +11,7 @@
 // -y is given only where a record says that this node's own resize2fs has done the damage (growth_record.h).
 //
 // Make: mark -> tool -> clear the mark (device_image.cc says why). Killed between any two steps, a repeated
-// Make goes on. Repair: `e2fsck -p`, which corrects only what needs no decision; XFS replays its log at each
+// Make goes on; one whose tool was still at work takes that tool's result. Repair: `e2fsck -p`, which corrects only what needs no decision; XFS replays its log at each
 // mount.
 
 #include "devices/filesystem/tool_filesystem.h"
@@ -46,20 +46,19 @@ namespace {
 // A smaller difference is the tool's rounding, and not worth a whole check of the file system.
 constexpr uint64_t kWorthGrowing = 8 << 20;
 
+using Words = std::vector<std::string>;
+
 // Discarding is left out: the device is blank, and it would take the mark of an unfinished Make with it.
-std::vector<std::string> MakeCommand(const std::string& device, FilesystemType type) {
+Words MakeCommand(const std::string& device, FilesystemType type) {
   // ext4: no blocks are reserved for root ("-m 0"), since a pod's data should be able to fill its volume.
   if (type == FilesystemType::kXfs) return {"mkfs.xfs", "-q", "-K", device};
   return {"mke2fs", "-q", "-t", "ext4", "-m", "0", "-E", "nodiscard", device};
 }
 
-absl::Status RunTool(const std::vector<std::string>& argv, absl::Time deadline) {
-  ASSIGN_OR_RETURN(const CommandResult result, RunCommand(argv, deadline));
+absl::Status StatusOfTool(const Words& argv, const CommandResult& result) {
   if (result.exit_code == 0) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(argv[0], " on ", argv.back(), " failed: ", result.output));
 }
-
-using Words = std::vector<std::string>;
 
 Words RepairCommand(const std::string& device) { return {"e2fsck", "-p", device}; }
 // resize2fs insists on it.
@@ -108,9 +107,12 @@ class ToolFilesystem final : public Filesystem {
       return absl::FailedPreconditionError(
           absl::StrCat("device ", device, " holds ", found.description, " and is not formatted"));
     }
-    RETURN_IF_ERROR(MarkUnfinished(device, deadline));
+    const Words command = MakeCommand(device, type);
+    // What an earlier call began is not begun anew, and a mark would wipe what it has made.
+    if (!tools_.HasTool(device, command)) RETURN_IF_ERROR(MarkUnfinished(device, deadline));
     FAIL_POINT("filesystem.make.marked");
-    RETURN_IF_ERROR(RunTool(MakeCommand(device, type), deadline));
+    ASSIGN_OR_RETURN(const CommandResult made, tools_.RunTool(device, command, deadline));
+    RETURN_IF_ERROR(StatusOfTool(command, made));
     FAIL_POINT("filesystem.make.made");
     RETURN_IF_ERROR(ClearUnfinished(device, deadline));
     FAIL_POINT("filesystem.make.finished");
@@ -136,9 +138,9 @@ class ToolFilesystem final : public Filesystem {
     RETURN_IF_ERROR(RunExt4Check(device, WholeCheckCommand(device), deadline));
     FAIL_POINT("filesystem.grow.checked");
     RETURN_IF_ERROR(record_.WriteRecord(device, volume, deadline));
-    ASSIGN_OR_RETURN(const CommandResult result, tools_.RunTool(device, {"resize2fs", device}, deadline));
-    if (result.exit_code != 0)
-      return absl::InternalError(absl::StrCat("resize2fs on ", device, " failed: ", result.output));
+    const Words command = {"resize2fs", device};
+    ASSIGN_OR_RETURN(const CommandResult result, tools_.RunTool(device, command, deadline));
+    RETURN_IF_ERROR(StatusOfTool(command, result));
     FAIL_POINT("filesystem.grow.grown");
     record_.RemoveRecords(volume);
     return absl::OkStatus();
@@ -150,7 +152,7 @@ class ToolFilesystem final : public Filesystem {
     // each.
     ASSIGN_OR_RETURN(const bool fills, FillsDevice(device, type, deadline));
     if (fills) return absl::OkStatus();
-    if (type == FilesystemType::kXfs) return RunTool({"xfs_growfs", "-d", mount_point}, deadline);
+    if (type == FilesystemType::kXfs) return GrowMountedXfs(mount_point, deadline);
     ChildCall call = {.subject = absl::StrCat("growing the mounted ext4 on ", device), .deadline = deadline};
     const auto grow = [&](int) { return GrowMountedExt4(device.c_str(), mount_point.c_str()); };
     const absl::Status status = CallInChild(std::move(call), grow).status();
@@ -186,6 +188,12 @@ class ToolFilesystem final : public Filesystem {
   }
 
  private:
+  static absl::Status GrowMountedXfs(const std::string& mount_point, absl::Time deadline) {
+    const Words command = {"xfs_growfs", "-d", mount_point};
+    ASSIGN_OR_RETURN(const CommandResult result, RunCommand(command, deadline));
+    return StatusOfTool(command, result);
+  }
+
   absl::Status RunExt4Check(const std::string& device, const Words& argv, absl::Time deadline) {
     ASSIGN_OR_RETURN(const CommandResult result, tools_.RunTool(device, argv, deadline));
     return StatusOfExt4Check(device, result);

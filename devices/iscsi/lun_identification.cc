@@ -122,8 +122,9 @@ void LunIdentification::PublishFacts(const char* portal) {
   state_->write_cache = facts_.write_cache;
   state_->unmap = facts_.can_unmap();
   state_->unmap_zeroes = facts_.unmap_zeroes();
-  // Until the LUN refuses one.
-  state_->write_same = std::strcmp(facts_.boot_id, kNothingCached) != 0;
+  // Until the LUN refuses one. Without a write cache tgt takes each sector of it to its disk by itself.
+  state_->write_same =
+      std::strcmp(facts_.boot_id, kNothingCached) != 0 && (facts_.write_cache || facts_.can_unmap());
   if (state_->logins == 0) state_->first_login = std::time(nullptr);
   ++state_->logins;
   PublishPath(portal);

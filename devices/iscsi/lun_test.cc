@@ -166,6 +166,16 @@ TEST_CASE("what the LUN cannot do is said so") {
   REQUIRE_FALSE(rig.state.write_same);
 }
 
+// The kernel then writes zeroes itself, in large commands.
+TEST_CASE("a thick LUN without a write cache is not asked for zeroes") {
+  LunRig rig;
+  rig.target.Change([](auto& traits) { traits.write_cache = false; });
+  rig.Start();
+  TestRequest zeroes(LunOp::kWriteZeroes, 0, 4096);
+  REQUIRE(rig.Do(zeroes) == EOPNOTSUPP);
+  REQUIRE(rig.target.Count("write same") == 0);
+}
+
 TEST_CASE("discard and zeroes reach a LUN that can, and count as writes to be flushed") {
   LunRig rig;
   const bool by_write_same = GENERATE(false, true);
