@@ -266,13 +266,18 @@ def wait_for_event(workloads, name, *words):
 
 
 def wait_for_group_error(workloads, name, *words):
-    """Waits until a group of snapshots says of itself, in these words, why it is not made."""
+    """Waits until a group of snapshots says of itself, in these words, why it is not made.
+
+    And until it has its finalizer, which may come later: if a group is deleted before that, the snapshot
+    controller (8.6) never deletes its content, and the sidecar goes on to make the group.
+    """
 
     def group():
         return workloads.kubectl.get("volumegroupsnapshot", name, *workloads.here)
 
     def said():
-        message = group().get("status", {}).get("error", {}).get("message", "")
-        return all(word in message for word in words)
+        found = group()
+        message = found.get("status", {}).get("error", {}).get("message", "")
+        return all(word in message for word in words) and found["metadata"].get("finalizers")
 
     wait_until(said, 60, lambda: f"{words} in {group()}", pause=0.2)
