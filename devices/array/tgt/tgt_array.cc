@@ -367,12 +367,10 @@ absl::StatusOr<std::set<std::string>> TgtArrayImpl::ListGranted() const {
   return images;
 }
 
-// A copy that was not finished has no file of its own name. If there is one, then the catalogue is older than
-// the pool, and the new copy must not replace it.
-//
 // Once: when a start is repeated, copies that were resumed may be under way, and their files have no rows.
 absl::Status TgtArrayImpl::TidyImages() {
   if (tidied_) return absl::OkStatus();
+  RETURN_IF_ERROR(copies_->EndFinished());
   std::set<std::string> known;
   ASSIGN_OR_RETURN(const std::vector<VolumeRow> volumes, store_.catalogue->volumes().ListAllVolumes());
   for (const VolumeRow& row : volumes) {

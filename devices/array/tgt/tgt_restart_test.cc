@@ -246,7 +246,7 @@ TEST_CASE("volumes that an older catalogue does not know are kept where nothing 
   CHECK(std::filesystem::exists(older.pool + "/orphans/" + older.newer.value() + ".1"));
 }
 
-TEST_CASE("a volume that an older catalogue takes for an unfinished copy is not copied over") {
+TEST_CASE("what an older catalogue takes for an unfinished copy keeps its own content") {
   ArrayFixture fixture;
   const std::string pool = fixture.options.pool_dir;
   REQUIRE(fixture.Open().ok());
@@ -255,16 +255,25 @@ TEST_CASE("a volume that an older catalogue takes for an unfinished copy is not 
   spec.source_volume = source->id;
   const auto copy = fixture.Cluster()->volumes().CreateVolume(spec);
   REQUIRE(copy.ok());
+  const auto snapshot = fixture.Cluster()->volumes().CreateSnapshot("monday", source->id);
+  REQUIRE((snapshot.ok() &&
+           Eventually([&] { return fixture.Cluster()->volumes().GetSnapshot(snapshot->id)->ready; })));
   fixture.Close();
   Run("echo newer data >" + pool + "/volumes/" + copy->id.value());
+  Run("echo of tuesday >" + pool + "/volumes/" + source->id.value());
+  Run("echo of monday >" + pool + "/snapshots/" + snapshot->id.value());
   {
     auto database = SqlDatabase::Open(pool + "/catalogue.db", SqlDatabase::Mode::kReadWrite);
     REQUIRE(database.ok());
     REQUIRE((*database)->Change("UPDATE volumes SET copying = 1 WHERE id = ?1", {copy->id.value()}).ok());
+    REQUIRE((*database)->Change("UPDATE snapshots SET copying = 1", {}).ok());
   }
   REQUIRE(fixture.Open() == absl::OkStatus());
-  CHECK(Eventually([&] { return fixture.Cluster()->volumes().GetVolume(copy->id).ok(); }));
-  CHECK(std::filesystem::file_size(pool + "/orphans/" + copy->id.value()) == 11);
+  CHECK(fixture.Cluster()->volumes().GetVolume(copy->id).ok());
+  CHECK(fixture.Cluster()->volumes().GetSnapshot(snapshot->id)->ready);
+  CHECK(std::filesystem::file_size(pool + "/volumes/" + copy->id.value()) == 11);
+  CHECK(std::filesystem::file_size(pool + "/snapshots/" + snapshot->id.value()) == 10);
+  CHECK(fixture.array->ListOrphans()->empty());
 }
 
 // Everything an array does, each step right also when it has been done before.

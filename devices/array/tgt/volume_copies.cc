@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "base/log.h"
 #include "base/status_macros.h"
 
 namespace lunkeeper {
@@ -54,6 +55,32 @@ absl::StatusOr<std::string> VolumeCopies::FindSource(const ClusterId& cluster, c
   if (!spec.source_volume.empty()) return images_.VolumePath(spec.source_volume);
   ASSIGN_OR_RETURN(const SnapshotRow row, catalogue_.volumes().FindSnapshot(cluster, spec.source_snapshot));
   return images_.SnapshotPath(row.snapshot.source, row.snapshot.id);
+}
+
+absl::StatusOr<bool> VolumeCopies::IsFinished(const std::string& path) const {
+  const absl::Status found = images_.MeasureImage(path).status();
+  if (absl::IsNotFound(found)) return false;
+  RETURN_IF_ERROR(found);
+  LogWarn("array", "a copy had ended when the catalogue says that it is under way, and is taken as it is",
+          {{"image", path}});
+  return true;
+}
+
+absl::Status VolumeCopies::EndFinished() {
+  ASSIGN_OR_RETURN(const std::vector<VolumeRow> volumes, catalogue_.volumes().ListAllVolumes());
+  for (const VolumeRow& row : volumes) {
+    if (!row.copying) continue;
+    ASSIGN_OR_RETURN(const bool finished, IsFinished(images_.VolumePath(row.volume.id)));
+    if (finished) RETURN_IF_ERROR(catalogue_.volumes().SetVolumeReady(row.volume.id));
+  }
+  ASSIGN_OR_RETURN(const std::vector<SnapshotRow> snapshots, catalogue_.volumes().ListAllSnapshots());
+  for (const SnapshotRow& row : snapshots) {
+    const Snapshot& snapshot = row.snapshot;
+    if (snapshot.ready) continue;
+    ASSIGN_OR_RETURN(const bool finished, IsFinished(images_.SnapshotPath(snapshot.source, snapshot.id)));
+    if (finished) RETURN_IF_ERROR(catalogue_.volumes().SetSnapshotReady(snapshot.id));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status VolumeCopies::ResumeCopies() {

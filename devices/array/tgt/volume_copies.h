@@ -25,12 +25,17 @@ class VolumeCopies {
   // `from` is the source's path in the pool. Returns at once.
   void BeginVolumeCopy(const VolumeRow& row, const std::string& from);
   void BeginSnapshotCopy(const SnapshotRow& row);
+  // Takes what has a file of its own name as it is. Such a copy had ended, and an older catalogue does not
+  // know it; begun anew, it would have what its source has now. Before the files are tidied.
+  absl::Status EndFinished();
   // Begins every copy that the catalogue says is unfinished. Once, before the array serves.
   absl::Status ResumeCopies();
   // The end of the copy of `id`, or ABORTED with how far it is; OK when there is none.
   absl::Status WaitForCopy(const std::string& id, absl::Time deadline);
 
  private:
+  // An image has its own name only when it is whole and its row is ready.
+  absl::StatusOr<bool> IsFinished(const std::string& path) const;
   // The path of what a volume is copied from.
   absl::StatusOr<std::string> FindSource(const ClusterId& cluster, const VolumeSpec& spec);
 
