@@ -77,6 +77,10 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MutualTlsServer(const T
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MutualTlsClient(const TlsFiles& files) {
   RETURN_IF_ERROR(CheckCa(files.ca));
   RETURN_IF_ERROR(CheckPair(files.certificate, files.key));
+  return UncheckedMutualTlsClient(files);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> UncheckedMutualTlsClient(const TlsFiles& files) {
   grpc::experimental::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(WatchFiles(files));
   options.watch_root_certs();

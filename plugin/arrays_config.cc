@@ -4,7 +4,8 @@
 // entries that did not change: a new connection would cut off calls that wait for a volume.
 //
 // A file that is wrong changes nothing. That includes a certificate and a key that do not match: they are
-// read one after the other, and Kubernetes may replace both in between. The next read finds them whole.
+// read one after the other, and Kubernetes may replace both in between. The next read finds them whole. At
+// the start there is nothing to stay: the array of wrong TLS files is away then, and the others are served.
 #include "plugin/arrays_config.h"
 
 #include <algorithm>
@@ -301,6 +302,7 @@ class ArraysFileImpl final : public ArraysFile {
   struct ArrayMember {
     ArrayEntry entry;
     std::shared_ptr<RemoteArray> array;
+    absl::Status tls = {};  // what is wrong with its files
   };
 
   // By name.
@@ -314,7 +316,7 @@ class ArraysFileImpl final : public ArraysFile {
   std::shared_ptr<RemoteArray> FindExisting(const RemoteArrayOptions& remote) const {
     absl::MutexLock lock(&mutex_);
     for (const ArrayMember& member : members_) {
-      if (member.entry.remote == remote) return member.array;
+      if (member.entry.remote == remote && member.tls.ok()) return member.array;
     }
     return nullptr;
   }
@@ -324,16 +326,17 @@ class ArraysFileImpl final : public ArraysFile {
     std::vector<ArrayMember> members;
     for (ArrayEntry& entry : entries) {
       std::shared_ptr<RemoteArray> array = FindExisting(entry.remote);
+      absl::Status tls;
       if (array == nullptr) {
         absl::StatusOr<std::unique_ptr<RemoteArray>> made = MakeRemoteArray(entry.remote);
-        if (!made.ok()) {
-          return absl::Status(made.status().code(),
-                              absl::StrCat("line ", entry.line, ": array ", entry.remote.name, ": ",
-                                           made.status().message()));
-        }
-        array = *std::move(made);
+        if (!made.ok())
+          tls = absl::Status(made.status().code(),
+                             absl::StrCat("line ", entry.line, ": array ", entry.remote.name, ": ",
+                                          made.status().message()));
+        if (!tls.ok() && !ListConnections().empty()) return tls;
+        array = made.ok() ? *std::move(made) : MakeUncheckedRemoteArray(entry.remote);
       }
-      members.push_back({std::move(entry), std::move(array)});
+      members.push_back({std::move(entry), std::move(array), std::move(tls)});
     }
     return members;
   }
@@ -350,10 +353,14 @@ class ArraysFileImpl final : public ArraysFile {
     problem_.clear();
     text_ = text;
     members_ = *std::move(members);
-    for (const ArrayMember& member : members_)
+    for (const ArrayMember& member : members_) {
       LogInfo("arrays", "in use",
               {{"name", member.entry.remote.name},
                {"address", absl::StrJoin(member.entry.remote.addresses, ", ")}});
+      if (member.tls.ok()) continue;
+      problem_ = absl::StrCat("arrays file ", path_, ": ", member.tls.message());
+      LogError("arrays", absl::StrCat(problem_, "; that array is away until this is right"));
+    }
     return absl::OkStatus();
   }
 

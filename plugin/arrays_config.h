@@ -52,7 +52,8 @@ class ArraysFile : public Arrays {
   virtual absl::Status Reload() = 0;
 };
 
-// INVALID_ARGUMENT or FAILED_PRECONDITION: the file, or a TLS file it names, is wrong or missing.
+// INVALID_ARGUMENT or FAILED_PRECONDITION: the file is wrong or missing. An array whose TLS files are is
+// away.
 absl::StatusOr<std::unique_ptr<ArraysFile>> OpenArraysFile(const std::string& path);
 
 }  // namespace lunkeeper

@@ -111,6 +111,28 @@ TEST_CASE("a file that is wrong is refused with the line and what is wanted ther
   }
 }
 
+TEST_CASE("at the start an array whose TLS files are missing is away, and the others are served") {
+  const TestCa ca;
+  const TlsFiles agent_tls = ca.Issue("agent", kAgentNames);
+  const TlsFiles tls = ca.Issue("controller", kControllerNames);
+  TestAgent one(agent_tls, "one"), two(agent_tls, "two");
+  const std::string path = ca.folder() + "/arrays.json", later = ca.folder() + "/later.key";
+  Replace(path, File({Entry("one", one.address(), tls),
+                      Entry("two", two.address(), {tls.certificate, later, tls.ca})}));
+  auto opened = OpenArraysFile(path);
+  REQUIRE(opened.ok());
+  ArraysFile& arrays = **opened;
+  REQUIRE(arrays.ListArrays().size() == 2);
+  CHECK(arrays.CheckServing().ok());
+  CHECK(arrays.ListArrays().front().array->volumes().GetCapacity().ok());
+  CHECK(absl::IsUnavailable(arrays.ListArrays().back().array->volumes().GetCapacity().status()));
+  CHECK(absl::StrContains(arrays.Reload().message(), later));
+  CHECK_FALSE(arrays.IsInForce());
+  std::filesystem::copy_file(tls.key, later);
+  REQUIRE(Eventually([&] { return arrays.IsInForce(); }));
+  CHECK(arrays.ListArrays().back().array->volumes().GetCapacity().ok());
+}
+
 TEST_CASE("a changed file takes effect, a wrong one does not, and what stayed keeps its connection") {
   const TestCa ca;
   const TlsFiles agent_tls = ca.Issue("agent", kAgentNames);

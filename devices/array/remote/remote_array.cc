@@ -337,4 +337,8 @@ absl::StatusOr<std::unique_ptr<RemoteArray>> MakeRemoteArray(const RemoteArrayOp
   return std::make_unique<RemoteArrayImpl>(options, credentials);
 }
 
+std::unique_ptr<RemoteArray> MakeUncheckedRemoteArray(const RemoteArrayOptions& options) {
+  return std::make_unique<RemoteArrayImpl>(options, UncheckedMutualTlsClient(options.tls));
+}
+
 }  // namespace lunkeeper
