@@ -26,8 +26,8 @@ namespace lunkeeper {
 namespace {
 
 constexpr char kAuthorityName[] = "Lunkeeper CA";
-// Clocks differ by less.
-constexpr absl::Duration kClockSkew = absl::Minutes(5);
+// Clocks differ by less, also that of a machine that keeps local time and has not asked a time server yet.
+constexpr absl::Duration kClockSkew = absl::Hours(12);
 // Kubelet brings a changed ConfigMap or Secret to all pods within about two minutes. Storage hosts outside
 // the cluster fetch it once a day (lunkeeper-join@.timer), and one attempt may fail.
 constexpr absl::Duration kTrustSpreads = absl::Hours(50);
@@ -39,10 +39,12 @@ bool Outlives(const std::string& certificate, absl::Time now) {
   return validity.ok() && now < validity->until;
 }
 
-// More than a third of its life is left.
+// It has begun, and more than a third of its life is left. One that a clock far ahead has made would be
+// refused by everybody until its time comes.
 bool IsFresh(const std::string& certificate, absl::Time now) {
   const auto validity = ValidityOf(certificate);
-  return validity.ok() && validity->until - now > (validity->until - validity->from) / 3;
+  return validity.ok() && validity->from <= now &&
+         validity->until - now > (validity->until - validity->from) / 3;
 }
 
 // A damaged authority is reported and not replaced: that would cut off all nodes for a while, which is for an
@@ -55,6 +57,20 @@ absl::Status CheckAuthority(const KeyPair& authority, const char* which) {
       absl::StrCat("the cluster's ", which, ": ", status.message(),
                    "; to have a new one made, delete its Secret: pods trust it after a minute, and a storage "
                    "host outside the cluster once `systemctl start lunkeeper-join@ARRAY` was run there"));
+}
+
+// By a clock that is behind, good certificates would be replaced by some that have ended.
+absl::Status CheckClock(const std::string& authority, absl::Time now) {
+  const auto validity = ValidityOf(authority);
+  if (!validity.ok() || validity->from <= now) return absl::OkStatus();
+  const auto utc = [](absl::Time time) {
+    return absl::FormatTime(absl::RFC3339_sec, time, absl::UTCTimeZone());
+  };
+  return absl::FailedPreconditionError(absl::StrCat("the cluster's CA is good from ", utc(validity->from),
+                                                    " on, and it is ", utc(now),
+                                                    " here; nothing was changed. Set the clocks by NTP; if "
+                                                    "the CA was made by a clock that was ahead, delete "
+                                                    "its Secret"));
 }
 
 bool AllTrust(const ClusterPki& pki, const std::string& authority) {
@@ -100,6 +116,9 @@ absl::Status RenewLeaf(LeafCertificate& leaf, const ClusterPki& pki, const PkiOp
   if (good && IsFresh(leaf.pair.certificate, now)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const Validity authority, ValidityOf(pki.authority.certificate));
   Validity life = LifeFrom(now, options.leaf_life);
+  // One that has not begun: that clock was ahead or this one is behind. The new one is good by both.
+  const auto before = ValidityOf(leaf.pair.certificate);
+  if (good && before.ok() && before->from > now) life.until = std::max(life.until, before->until);
   // A certificate is of no use outside the life of its authority.
   life.from = std::max(life.from, authority.from);
   life.until = std::min(life.until, authority.until);
@@ -112,6 +131,7 @@ absl::Status RenewLeaf(LeafCertificate& leaf, const ClusterPki& pki, const PkiOp
 absl::StatusOr<ClusterPki> RenewClusterPki(ClusterPki pki, const PkiOptions& options, absl::Time now) {
   RETURN_IF_ERROR(CheckAuthority(pki.authority, "CA"));
   RETURN_IF_ERROR(CheckAuthority(pki.next_authority, "next CA"));
+  RETURN_IF_ERROR(CheckClock(pki.authority.certificate, now));
   RETURN_IF_ERROR(RenewAuthority(pki, options, now));
   for (LeafCertificate& leaf : pki.leaves) RETURN_IF_ERROR(RenewLeaf(leaf, pki, options, now));
   return pki;

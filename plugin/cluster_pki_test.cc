@@ -180,6 +180,25 @@ TEST_CASE("an authority that has ended is replaced at once") {
   CHECK(AllConnect(again, again, late));
 }
 
+TEST_CASE(
+    "what a clock that was ahead has made is replaced by the next run, and a clock behind ends nothing") {
+  const ClusterPki made = Renewed(Nothing(), kStart);
+  const ClusterPki ahead = Renewed(made, kStart + 100 * kDay);
+  REQUIRE_FALSE(AllConnect(ahead, ahead, kStart + kDay));
+  const ClusterPki again = Renewed(ahead, kStart + kDay);
+  CHECK(SameAuthorities(made, again));
+  CHECK(AllConnect(again, again, kStart + kDay));
+  const ClusterPki local_time = Renewed(Nothing(), kStart + absl::Hours(2));
+  CHECK(AllConnect(local_time, local_time, kStart));
+  const ClusterPki renewed = Renewed(made, kStart + 70 * kDay);
+  const ClusterPki a_month_behind = Renewed(renewed, kStart + 40 * kDay);
+  CHECK(AllConnect(a_month_behind, a_month_behind, kStart + 70 * kDay));
+  CHECK(ValidityOf(a_month_behind.leaves[kAgent].pair.certificate)->until == kStart + 160 * kDay);
+  const auto behind = RenewClusterPki(made, kOptions, kStart - 2 * kDay);
+  CHECK(absl::IsFailedPrecondition(behind.status()));
+  CHECK(absl::StrContains(behind.status().message(), "NTP"));
+}
+
 TEST_CASE("an authority that cannot be read is not replaced without being asked") {
   ClusterPki pki = Renewed(Nothing(), kStart);
   pki.authority.key = "scratched";
