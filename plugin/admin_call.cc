@@ -53,8 +53,11 @@ void SetDeadline(const AdminTarget& target, grpc::ClientContext& context) {
 
 absl::Status CheckAllServe(const admin::v1::StatusResponse& status) {
   std::vector<std::string> away;
-  for (const auto& array : status.arrays())
+  for (const auto& array : status.arrays()) {
     if (!array.not_serving().empty()) away.push_back(absl::StrCat(array.name(), ": ", array.not_serving()));
+    for (const std::string& part : array.unseen())
+      away.push_back(absl::StrCat("a part of ", array.name(), ": ", part));
+  }
   if (away.empty()) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("not all arrays serve: ", absl::StrJoin(away, "; ")));
 }

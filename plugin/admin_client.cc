@@ -58,6 +58,8 @@ void PrintArray(const admin::v1::ArrayStatus& array) {
   }
   std::cout << "array " << array.name() << ": " << GiB(array.available_bytes()) << " of "
             << GiB(array.total_bytes()) << " available\n";
+  for (const std::string& part : array.unseen())
+    std::cout << "a part of it does not answer, and sessions there are not known: " << part << '\n';
   Table grants({{"VOLUME"},
                 {"NODE"},
                 {"ACCESS"},

@@ -166,13 +166,13 @@ class AdminService final : public admin::v1::Admin::Service {
 
   grpc::Status AcceptRestore(ServerContext*, const admin::v1::AcceptRestoreRequest*,
                              admin::v1::AcceptRestoreResponse*) override {
-    return ToGrpcStatus(backends_.accept_restore ? backends_.accept_restore() : NoArray());
+    return ToGrpcStatus(backends_.accept_restore ? backends_.accept_restore() : NotHere());
   }
 
   grpc::Status ListOrphans(ServerContext*, const admin::v1::ListOrphansRequest*,
                            admin::v1::ListOrphansResponse* response) override {
     return AnswerRpc([&]() -> absl::Status {
-      if (!backends_.list_orphans) return NoArray();
+      if (!backends_.list_orphans) return NotHere();
       ASSIGN_OR_RETURN(const std::vector<OrphanFile> orphans, backends_.list_orphans());
       for (const OrphanFile& orphan : orphans) {
         admin::v1::OrphanFile* out = response->add_orphans();
@@ -187,7 +187,7 @@ class AdminService final : public admin::v1::Admin::Service {
   grpc::Status DeleteOrphans(ServerContext*, const admin::v1::DeleteOrphansRequest* request,
                              admin::v1::DeleteOrphansResponse*) override {
     return AnswerRpc([&]() -> absl::Status {
-      if (!backends_.delete_orphan) return NoArray();
+      if (!backends_.delete_orphan) return NotHere();
       for (const std::string& name : request->names()) RETURN_IF_ERROR(backends_.delete_orphan(name));
       return absl::OkStatus();
     });
@@ -221,7 +221,7 @@ class AdminService final : public admin::v1::Admin::Service {
 
   grpc::Status Backup(ServerContext* context, const admin::v1::BackupRequest* request,
                       grpc::ServerWriter<admin::v1::BackupProgress>* writer) override {
-    if (!backends_.back_up) return ToGrpcStatus(NoArray());
+    if (!backends_.back_up) return ToGrpcStatus(NotHere());
     return ToGrpcStatus(backends_.back_up(request->folder(), [&](const BackupProgress& progress) {
       admin::v1::BackupProgress out;
       out.set_done_images(progress.done_images);
@@ -234,16 +234,14 @@ class AdminService final : public admin::v1::Admin::Service {
 
   grpc::Status HandOver(ServerContext* context, const admin::v1::HandOverRequest*,
                         grpc::ServerWriter<admin::v1::HandOverProgress>* writer) override {
-    if (!backends_.hand_over) return ToGrpcStatus(NoArray());
+    if (!backends_.hand_over) return ToGrpcStatus(NotHere());
     return AnswerHandOver(backends_.hand_over, *context, *writer);
   }
 
   grpc::Status Reassign(ServerContext*, const admin::v1::ReassignRequest* request,
                         admin::v1::ReassignResponse* response) override {
     return AnswerRpc([&]() -> absl::Status {
-      if (!backends_.reassign)
-        return absl::FailedPreconditionError(
-            "the array is another process's: run this where the array's agent runs");
+      if (!backends_.reassign) return NotHere();
       ASSIGN_OR_RETURN(const Reassigned done, backends_.reassign({.from = ClusterId(request->from_cluster()),
                                                                   .to = ClusterId(request->to_cluster()),
                                                                   .end_grants = request->end_grants(),
@@ -261,7 +259,14 @@ class AdminService final : public admin::v1::Admin::Service {
  private:
   static absl::Status NoArray() {
     return absl::FailedPreconditionError(
-        "this process has no array: ask one that runs in mode controller or all, or the array's agent");
+        "this process serves no cluster's arrays: ask a controller (mode controller or all)");
+  }
+
+  // What concerns a pool is asked of the process that has it.
+  static absl::Status NotHere() {
+    return absl::FailedPreconditionError(
+        "the array is another process's: run this where the array's agent runs, with its socket: on the "
+        "storage host --endpoint unix:///run/lunkeeper/array-NAME.sock, or in the pod of the local array");
   }
 
   static absl::Status NoFailover() {
@@ -326,7 +331,8 @@ class AdminService final : public admin::v1::Admin::Service {
       status->second->set_written_bytes(status->second->written_bytes() + session.written_bytes);
     }
     for (const FenceRecord& fence : fences) FillFence(fence, out->add_fences());
-    return seen.unseen.empty() ? absl::OkStatus() : absl::UnavailableError(seen.unseen.front().why);
+    for (const UnseenGrants& part : seen.unseen) out->add_unseen(part.why);
+    return absl::OkStatus();
   }
 
   const Backends& backends_;

@@ -146,6 +146,19 @@ TEST_CASE("the status of an array that does not serve says why") {
   CHECK_THAT(shell.Run({"accept-restore"}), Catch::Contains("serves"));
 }
 
+TEST_CASE("an array of which a part does not answer is shown with all that is known of it") {
+  Shell shell;
+  const VolumeId hidden = Granted(*shell.array, "hidden"), seen = Granted(*shell.array, "seen");
+  shell.Run({"fence", "b"});
+  shell.array->HideSessions(hidden, true);
+  CHECK_THAT(shell.Run({"status"}), Catch::Contains("its tgtd 1 does not answer") &&
+                                        Catch::Contains(hidden.value()) && Catch::Contains(seen.value()) &&
+                                        Catch::Contains("b.all") && !Catch::Contains("does not serve"));
+  const Shell::Output listed = shell.RunFully({"arrays"});
+  CHECK(listed.exit_code == 1);
+  CHECK_THAT(listed.out, Catch::Contains("yes"));
+}
+
 TEST_CASE("where there are several arrays, each is shown, and fenced by name") {
   const auto arrays = std::make_shared<TwoArrays>();
   Shell shell(arrays);
@@ -178,7 +191,8 @@ TEST_CASE("a process without an array refuses manual fences") {
 
 TEST_CASE("a process without an array has no files that were set aside") {
   Shell shell;
-  CHECK_THAT(shell.Run({"orphans", "list"}), Catch::Contains("FAILED_PRECONDITION"));
+  CHECK_THAT(shell.Run({"orphans", "list"}),
+             Catch::Contains("FAILED_PRECONDITION") && Catch::Contains("array's agent runs"));
   CHECK_THAT(shell.Run({"orphans", "delete", "b"}), Catch::Contains("FAILED_PRECONDITION"));
 }
 

@@ -53,10 +53,14 @@ void CheckCertificates(const admin::v1::StatusResponse& status, absl::Time now, 
 }
 
 void CheckArrays(const admin::v1::StatusResponse& status, Faults& faults) {
-  for (const auto& array : status.arrays())
+  for (const auto& array : status.arrays()) {
     if (!array.not_serving().empty())
       faults.push_back(
           {"arrays", absl::StrCat("array ", array.name(), " does not serve: ", array.not_serving())});
+    for (const std::string& part : array.unseen())
+      faults.push_back(
+          {"arrays", absl::StrCat("a part of array ", array.name(), " does not answer: ", part)});
+  }
 }
 
 // Of a controller: the portals of its grants. Of a node: those of its devices.
@@ -169,7 +173,8 @@ class ClusterCheck {
     std::set<std::string> without;
     bool nowhere = true;
     for (const Json& pod : *pods)
-      if (TextAt(pod, {"metadata", "labels", "app.kubernetes.io/component"}) == "node")
+      if (TextAt(pod, {"metadata", "labels", "app.kubernetes.io/component"}) == "node" &&
+          !TextAt(pod, {"spec", "nodeName"}).empty())
         without.insert(TextAt(pod, {"spec", "nodeName"}));
     for (const Json& node : *csi_nodes) {
       // Registered means that kubelet has written our node id into the CSINode.

@@ -149,11 +149,13 @@ Sentences ExplainHolders(const ClaimFacts& facts, const admin::v1::VolumeStatus&
   Sentences said;
   for (const auto& grant : array.grants()) {
     if (grant.volume() != volume.id()) continue;
-    said.push_back(absl::StrCat("node ", grant.node(), " has it",
-                                grant.sessions() == 0
-                                    ? ", but is not connected to it: `lunkeeper status` there says why"
-                                    : absl::StrCat(", connected, with ", grant.reads(), " reads and ",
-                                                   grant.writes(), " writes since it connected")));
+    said.push_back(absl::StrCat(
+        "node ", grant.node(), " has it",
+        grant.sessions() == 0 && !array.unseen().empty()
+            ? absl::StrCat("; whether it is connected is not known: ", array.unseen(0))
+        : grant.sessions() == 0 ? ", but is not connected to it: `lunkeeper status` there says why"
+                                : absl::StrCat(", connected, with ", grant.reads(), " reads and ",
+                                               grant.writes(), " writes since it connected")));
   }
   for (auto& each : ExplainWaits(facts, volume)) said.push_back(each);
   return said;

@@ -35,9 +35,10 @@ struct ListCommand {
   NamesById ReadOrWarn(ReadNames read, const char* what) const {
     return ReadNamesOrWarn(cluster, read, what, target);
   }
-  void Print(const Table& table, const char* things) const {
+  // `whole`: all arrays have answered. Otherwise nothing is not none.
+  void Print(const Table& table, const char* things, const absl::Status& whole) const {
     if (table.empty() && output != Output::kJson) {
-      std::cout << "no " << things << '\n';
+      if (whole.ok()) std::cout << "no " << things << '\n';
     } else {
       table.Print(std::cout, output);
     }
@@ -81,8 +82,9 @@ absl::Status PrintVolumes(const ListCommand& command) {
                   volume.digests(), LimitCell(volume.max_iops(), 1),
                   LimitCell(volume.max_bandwidth_bytes(), kMiB), TimeCell(volume.created_unix_seconds())});
   }
-  command.Print(table, "volumes");
-  return CheckNoneAway(response);
+  const absl::Status whole = CheckNoneAway(response);
+  command.Print(table, "volumes", whole);
+  return whole;
 }
 
 absl::Status PrintSnapshots(const ListCommand& command) {
@@ -107,8 +109,9 @@ absl::Status PrintSnapshots(const ListCommand& command) {
                   OrDash(snapshot.group()), snapshot.volume(), snapshot.name(), snapshot.array(),
                   TimeCell(snapshot.created_unix_seconds())});
   }
-  command.Print(table, "snapshots");
-  return CheckNoneAway(response);
+  const absl::Status whole = CheckNoneAway(response);
+  command.Print(table, "snapshots", whole);
+  return whole;
 }
 
 absl::StatusOr<admin::v1::StatusResponse> AskStatus(const ListCommand& command) {
@@ -152,8 +155,9 @@ absl::Status PrintArrays(const ListCommand& command) {
     AddGatewayCells(status, array.name(), row);
     table.AddRow(std::move(row));
   }
-  command.Print(table, "arrays");
-  return CheckAllServe(status);
+  const absl::Status whole = CheckAllServe(status);
+  command.Print(table, "arrays", whole);
+  return whole;
 }
 
 // What arrays know of one node, by its id.
@@ -195,8 +199,9 @@ absl::Status PrintNodes(const ListCommand& command) {
                   Cell(absl::StrCat(use.sessions), use.sessions), NameOf(phases, id),
                   Cell(use.fenced_at.empty() ? "-" : absl::StrJoin(use.fenced_at, " "), use.fenced_at), id});
   }
-  command.Print(table, "nodes");
-  return CheckAllServe(status);
+  const absl::Status whole = CheckAllServe(status);
+  command.Print(table, "nodes", whole);
+  return whole;
 }
 
 }  // namespace

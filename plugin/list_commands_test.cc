@@ -104,6 +104,7 @@ TEST_CASE("an array that is away is named, and the list is an error") {
     CHECK_THAT(told.errors, Catch::Contains("a2") && Catch::Contains("its host is down"));
   }
   CHECK_THAT(shell.RunFully({"volumes"}).out, Catch::Contains(volume.value()));
+  CHECK(shell.RunFully({"snapshots"}).out.empty());  // and not "no snapshots"
   const Json listed = Json::parse(shell.RunFully({"arrays", "-o", "json"}).out);
   CHECK(listed[0]["serves"] == true);
   CHECK(listed[0]["grants"] == 1);
