@@ -5,7 +5,10 @@
 
 #include <fcntl.h>
 
+#include <filesystem>
+#include <fstream>
 #include <optional>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -27,6 +30,18 @@ const Mount* TopMountAt(const std::vector<Mount>& mounts, const std::string& tar
     if (mount->target == target) return &*mount;
   }
   return nullptr;
+}
+
+std::vector<std::string> ListHolders(const std::string& device, const std::string& sysfs) {
+  const std::filesystem::path block = std::filesystem::path(sysfs) / std::filesystem::path(device).filename();
+  std::vector<std::string> holders;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(block / "holders", none)) {
+    std::string name;  // of a device mapper's device; others have none but the kernel's
+    std::getline(std::ifstream(entry.path() / "dm/name"), name);
+    holders.push_back(name.empty() ? entry.path().filename().string() : name);
+  }
+  return holders;
 }
 
 absl::StatusOr<std::vector<Mount>> DeviceMounts::ListMountsOf(const Device& device) {

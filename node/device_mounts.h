@@ -22,6 +22,11 @@ absl::Status RefuseVolume(const VolumeId& volume, const std::string& why);
 // The mount visible at `target`: the last one made there. Null: none. Points into `mounts`.
 const Mount* TopMountAt(const std::vector<Mount>& mounts, const std::string& target);
 
+// What the kernel has stacked on the block device, by name: a logical volume or an array of disks that the
+// host itself has found on it. Empty also where that cannot be read.
+std::vector<std::string> ListHolders(const std::string& device,
+                                     const std::string& sysfs = "/sys/class/block");
+
 class DeviceMounts {
  public:
   DeviceMounts(Initiator& initiator, Mounter& mounter) : initiator_(initiator), mounter_(mounter) {}

@@ -1,5 +1,5 @@
-// Devices that failed for good: their mounts that the orchestrator has forgotten are unmounted, and no
-// others.
+// Devices that failed for good, and devices that work: their mounts that the orchestrator has forgotten are
+// unmounted, and no others.
 
 #include "node/testing/node_fixture.h"
 
@@ -27,8 +27,10 @@ struct KubeletFixture : NodeFixture {
     return Publish(request);
   }
   void FailDevice() { initiator.SetHealth(volume, DeviceHealth::kFailed, "fenced"); }
-  void SetGracePeriod(absl::Duration grace_period) {
-    NodeServiceOptions options{.node = node, .grace_period = grace_period, .topology = {}};
+  void SetGracePeriod(absl::Duration grace_period) { SetPeriods(grace_period, absl::InfiniteDuration()); }
+  void SetPeriods(absl::Duration grace_period, absl::Duration idle_period) {
+    NodeServiceOptions options{
+        .node = node, .grace_period = grace_period, .idle_period = idle_period, .doubt = {}, .topology = {}};
     service = std::make_unique<NodeService>(options, initiator, initiator, filesystem, mounter, grants.get());
   }
 
@@ -76,6 +78,64 @@ TEST_CASE("a device that works is left alone") {
   f.initiator.SetHealth(f.volume, DeviceHealth::kReconnecting, "away");
   f.service->RemoveForgotten();
   CHECK(f.Attached());
+}
+
+// Kubelet that was restarted between Unpublish and Unstage never asks again, and no other node could ever
+// have the volume.
+TEST_CASE("a device that works is unstaged when kubelet has forgotten it") {
+  KubeletFixture f(/*block=*/GENERATE(false, true));
+  f.SetPeriods(absl::ZeroDuration(), absl::ZeroDuration());
+  f.service->RemoveForgotten();
+  CHECK(f.Attached());  // a pod has it
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  f.initiator.SetHealth(f.volume, DeviceHealth::kReconnecting, "away");
+  f.service->RemoveForgotten();
+  CHECK(f.Attached());
+  f.initiator.SetHealth(f.volume, DeviceHealth::kHealthy, "");
+  f.service->RemoveForgotten();
+  CHECK(f.IsClean());
+}
+
+// What it has staged it does not stage again.
+TEST_CASE("a device that works is left to a kubelet that still calls for it") {
+  KubeletFixture f;
+  const absl::Duration idle = absl::Milliseconds(300);
+  f.SetPeriods(absl::ZeroDuration(), idle);
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  f.service->RemoveForgotten();
+  absl::SleepFor(idle);
+  f.mounter.FailNext("Bind", absl::UnavailableError("told to fail"));
+  CHECK(f.PublishThere() == StatusCode::UNAVAILABLE);
+  f.service->RemoveForgotten();  // its time begins anew
+  CHECK(f.PublishThere() == StatusCode::OK);
+}
+
+// Failover deletes such a pod by its failed device, once the array is back.
+TEST_CASE("a failed device that kubelet goes on publishing in vain is not taken away") {
+  KubeletFixture f;
+  f.SetGracePeriod(absl::ZeroDuration());
+  f.FailDevice();
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  CHECK(f.PublishThere() == StatusCode::FAILED_PRECONDITION);
+  f.service->RemoveForgotten();
+  CHECK(f.Attached());
+}
+
+// As of an array that was away for too long: its device fails, and it cannot take the grant back yet.
+TEST_CASE("a grant that could not be given back with its forgotten device is given back later") {
+  KubeletFixture f;
+  f.SetGracePeriod(absl::ZeroDuration());
+  f.service->ReturnUnusedGrants();  // the doubt of the start is over
+  f.FailDevice();
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  f.array.FailWith(absl::UnavailableError("the array is away"));
+  f.service->RemoveForgotten();
+  f.array.FailWith(absl::OkStatus());
+  CHECK_FALSE(f.Attached());
+  CHECK(f.Granted());
+  f.service->RemoveForgotten();
+  f.service->ReturnUnusedGrants();
+  CHECK(f.IsClean());
 }
 
 TEST_CASE("the orchestrator has its time to do it itself") {

@@ -3,17 +3,22 @@
 // Unused grants. A call that failed, or whose caller gave up, may have been granted the volume after all: the
 // answer was lost, or it waited at the array until a moment too late. Nobody may ever ask for that volume
 // again, and no other node could have it. So after a failed stage, and after a start, grants without a device
-// are released, for as long as a controller may still be waiting for one on our behalf (kDoubt).
+// are released, for as long as a controller may still be waiting for one on our behalf.
 //
-// Forgotten devices. Kubelet, killed between Unpublish and Unstage, forgets the staging mount. On a healthy
-// device that costs nothing: the next Stage finds it. A device that failed for good (fenced, or away for too
-// long) would stay for ever, and keep the node from being clean. It is removed once the grace period has
-// passed and nothing but kubelet's staging path is mounted of it. A pod's own mount is never touched, even of
-// a pod that is gone: while it is there, a container that restarts fails on it, and without it the container
-// would write into an empty directory of the node.
+// Forgotten devices. Kubelet, killed between Unpublish and Unstage, forgets the staging mount
+// (kubernetes#121937); nor does it come back after a failed Stage that could not be undone. A device that
+// failed for good (fenced, or away for too long) would keep the node from being clean, and one that works
+// would keep the volume from all other nodes, for ever. It is removed, or unstaged, once its time has passed
+// and nothing but kubelet's staging path is mounted of it. A pod's own mount is never touched, even of a pod
+// that is gone: while it is there, a container that restarts fails on it, and without it the container would
+// write into an empty directory of the node.
+//
+// What kubelet has staged it does not stage again: it only repeats the publish. So nothing is unstaged behind
+// its back while it does. And a failed device stays: it is by that that failover deletes the pod.
 #include "node/leftover_sweeper.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -21,6 +26,7 @@
 #include "absl/strings/match.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "node/volume_health.h"
 
 namespace lunkeeper {
 namespace {
@@ -29,8 +35,11 @@ namespace {
 constexpr absl::Duration kSweepTime = absl::Seconds(5);
 // The last component of the staging paths that kubelet makes (pkg/volume/csi, makeDeviceMountPath).
 constexpr char kKubeletStaging[] = "/globalmount";
+// Kubelet repeats a failed call after 2 min 2 s at most, and a call of its own takes 2 min at most.
+constexpr absl::Duration kKubeletRepeats = absl::Minutes(5);
 
 bool IsStaging(const Mount& mount) { return !mount.is_node && absl::EndsWith(mount.target, kKubeletStaging); }
+bool IsStagingPath(const std::string& target) { return absl::EndsWith(target, kKubeletStaging); }
 
 bool OnlyStaged(const std::vector<Mount>& mounts) {
   return std::all_of(mounts.begin(), mounts.end(), IsStaging);
@@ -40,7 +49,7 @@ bool OnlyStaged(const std::vector<Mount>& mounts) {
 
 void LeftoverSweeper::GrantMayStillCome() {
   absl::MutexLock lock(&mutex_);
-  in_doubt_until_ = absl::Now() + kDoubt;
+  in_doubt_until_ = absl::Now() + doubt_;
 }
 
 void LeftoverSweeper::ReturnUnusedGrants() {
@@ -85,45 +94,77 @@ absl::StatusOr<std::vector<VolumeId>> LeftoverSweeper::ListUnusedGrants(absl::Ti
   return unused;
 }
 
+void LeftoverSweeper::NoteCall(const VolumeId& volume) {
+  absl::MutexLock lock(&mutex_);
+  called_.insert(volume);
+}
+
+void LeftoverSweeper::NoteRefusal(const VolumeId& volume) {
+  absl::MutexLock lock(&mutex_);
+  refused_[volume] = absl::Now();
+}
+
+// Asked under the volume's lock: no call is at work on it.
+bool LeftoverSweeper::IsRemembered(const Forgotten& forgotten) {
+  const auto& [volume, failed] = forgotten;
+  absl::MutexLock lock(&mutex_);
+  std::erase_if(refused_, [](const auto& entry) { return absl::Now() - entry.second > kKubeletRepeats; });
+  return failed ? refused_.contains(volume) : called_.contains(volume);
+}
+
 void LeftoverSweeper::RemoveForgotten() {
-  const absl::StatusOr<std::vector<VolumeId>> forgotten = ListForgotten();
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const VolumeId& volume : std::exchange(called_, {})) forgotten_since_.erase({volume, false});
+  }
+  const absl::StatusOr<std::vector<Forgotten>> forgotten = ListForgotten();
   if (!forgotten.ok()) return;  // the data path does not answer; the next sweep asks again
   // Built anew, so that a device which recovers, or is mounted again, loses its time.
-  std::map<VolumeId, absl::Time> since;
-  for (const VolumeId& volume : *forgotten) {
+  std::map<Forgotten, absl::Time> since;
+  for (const Forgotten& each : *forgotten) {
+    const auto& [volume, failed] = each;
     const absl::Time now = absl::Now();
-    const auto known = forgotten_since_.find(volume);
+    const auto known = forgotten_since_.find(each);
     const absl::Time began = known == forgotten_since_.end() ? now : known->second;
-    since[volume] = began;
-    if (now - began < grace_period_) continue;
+    since[each] = began;
+    if (now - began < (failed ? grace_period_ : idle_period_)) continue;
     const auto guard = locks_.TryLock(volume.value());
-    if (!guard) continue;  // the orchestrator has not forgotten it
-    const absl::Status removed = RemoveDevice(volume, now + kSweepTime);
-    LogInfo("node",
-            removed.ok() ? "removed a failed device that was left over" : "a failed device is left over",
+    if (!guard || IsRemembered(each)) continue;  // the orchestrator has not forgotten it
+    const absl::Status removed = RemoveDevice(each, now + kSweepTime);
+    LogInfo("node", removed.ok() ? "removed a device that was left over" : "a device is left over",
             {{"volume", volume.value()}, {"error", std::string(removed.message())}});
-    since[volume] = absl::Now();  // tried again only after another grace period
+    // Perhaps its grant alone is left, as where its array is away, and no later sweep finds the volume here.
+    if (!removed.ok()) GrantMayStillCome();
+    since[each] = absl::Now();  // tried again only after another such time
   }
   forgotten_since_ = std::move(since);
 }
 
-absl::StatusOr<std::vector<VolumeId>> LeftoverSweeper::ListForgotten() {
-  std::vector<VolumeId> forgotten;
+// The mount table is read once for all. One that cannot be read shows no mounts: RemoveDevice looks again.
+absl::StatusOr<std::vector<LeftoverSweeper::Forgotten>> LeftoverSweeper::ListForgotten() {
+  std::vector<Forgotten> forgotten;
   ASSIGN_OR_RETURN(const std::vector<Device> devices, initiator_.List());
+  const auto mounted = ListMountTargets(devices, mounter_);
   for (const Device& device : devices) {
-    if (device.health != DeviceHealth::kFailed) continue;
-    const absl::StatusOr<std::vector<Mount>> mounts = device_mounts_.ListMountsOf(device);
-    if (mounts.ok() && OnlyStaged(*mounts)) forgotten.push_back(device.volume);
+    // What one that reconnects has cached cannot be written back yet: it works again, or fails.
+    if (device.health == DeviceHealth::kReconnecting) continue;
+    const auto targets = mounted.find(device.volume);
+    const bool staged_alone = targets == mounted.end() ||
+                              std::all_of(targets->second.begin(), targets->second.end(), IsStagingPath);
+    if (staged_alone) forgotten.emplace_back(device.volume, device.health == DeviceHealth::kFailed);
   }
   return forgotten;
 }
 
 // Under the volume's lock, so what was listed without it is checked again.
-absl::Status LeftoverSweeper::RemoveDevice(const VolumeId& volume, absl::Time deadline) {
+absl::Status LeftoverSweeper::RemoveDevice(const Forgotten& forgotten, absl::Time deadline) {
+  const auto& [volume, failed] = forgotten;
+  const DeviceHealth health = failed ? DeviceHealth::kFailed : DeviceHealth::kHealthy;
   ASSIGN_OR_RETURN(const std::optional<Device> device, initiator_.Find(volume));
-  if (!device || device->health != DeviceHealth::kFailed) return absl::OkStatus();
+  if (!device || device->health != health) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<Mount> mounts, device_mounts_.ListMountsOf(*device));
   if (!OnlyStaged(mounts)) return absl::OkStatus();
+  if (!failed) return stager_.UnstageVolume(volume, mounts.empty() ? "" : mounts.front().target, deadline);
   for (const Mount& mount : mounts)
     RETURN_IF_ERROR(device_mounts_.UnmountAll(volume, mount.target, deadline));
   return stager_.RemoveForgotten(volume, deadline);

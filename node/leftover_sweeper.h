@@ -1,9 +1,11 @@
 #pragma once
-// Removes what no call will ever come for: grants that nobody uses, and failed devices that the orchestrator
-// has forgotten. Both sweeps are called every few seconds from one thread; GrantMayStillCome may be called
-// from any. A volume that a call is working on is left to that call. What it is given outlives it.
+// Removes what no call will ever come for: grants that nobody uses, and devices that the orchestrator has
+// forgotten. Both sweeps are called every few seconds from one thread; what a call tells it may come from
+// any. A volume that a call is working on is left to that call. What it is given outlives it.
 
 #include <map>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,42 +23,56 @@ namespace lunkeeper {
 class LeftoverSweeper {
  public:
   // `locks` are the service's, by volume id; `grants` may be null. A failed device is left to the
-  // orchestrator for `grace_period`.
-  LeftoverSweeper(absl::Duration grace_period, Stager& stager, Initiator& initiator, Mounter& mounter,
-                  GrantSource* grants, KeyedLock& locks)
+  // orchestrator for `grace_period`, and one that works for `idle_period` after the last call for it. A grant
+  // that no call waits for may still come for `doubt`.
+  LeftoverSweeper(absl::Duration grace_period, absl::Duration idle_period, absl::Duration doubt,
+                  Stager& stager, Initiator& initiator, Mounter& mounter, GrantSource* grants,
+                  KeyedLock& locks)
       : grace_period_(grace_period),
+        idle_period_(idle_period),
+        doubt_(doubt),
         stager_(stager),
         initiator_(initiator),
+        mounter_(mounter),
         device_mounts_(initiator, mounter),
         grants_(grants),
         locks_(locks) {}
 
-  // A stage failed, and its grant may be on its way: ReturnUnusedGrants has work for a while.
+  // A stage failed, and its grant may be on its way, or a grant could not be released: ReturnUnusedGrants
+  // has work for a while.
   void GrantMayStillCome();
+  // A call works on the volume, so the orchestrator has not forgotten it.
+  void NoteCall(const VolumeId& volume);
+  // A publish of it failed, and will be repeated.
+  void NoteRefusal(const VolumeId& volume);
   void ReturnUnusedGrants();
   void RemoveForgotten();
 
  private:
-  // A controller notices within this time that a caller has gone.
-  static constexpr absl::Duration kDoubt = absl::Seconds(30);
-
   absl::StatusOr<std::vector<VolumeId>> ListUnusedGrants(absl::Time deadline);
   absl::Status ReleaseUnusedGrants(absl::Time deadline);
-  absl::StatusOr<std::vector<VolumeId>> ListForgotten();
-  absl::Status RemoveDevice(const VolumeId& volume, absl::Time deadline);
+  // A volume, and whether its device has failed: each state has its own time.
+  using Forgotten = std::pair<VolumeId, bool>;
 
-  const absl::Duration grace_period_;
+  absl::StatusOr<std::vector<Forgotten>> ListForgotten();
+  bool IsRemembered(const Forgotten& forgotten);
+  absl::Status RemoveDevice(const Forgotten& forgotten, absl::Time deadline);
+
+  const absl::Duration grace_period_, idle_period_, doubt_;
   Stager& stager_;
   Initiator& initiator_;
+  Mounter& mounter_;
   DeviceMounts device_mounts_;
   GrantSource* const grants_;
   KeyedLock& locks_;
-  std::map<VolumeId, absl::Time> forgotten_since_;  // the sweeping thread's
+  std::map<Forgotten, absl::Time> forgotten_since_;  // the sweeping thread's
 
   absl::Mutex mutex_;
   // Until then a grant that no call waits for may still come; InfinitePast: none can. At the start there may
   // be grants of the process before this one.
-  absl::Time in_doubt_until_ ABSL_GUARDED_BY(mutex_) = absl::Now() + kDoubt;
+  absl::Time in_doubt_until_ ABSL_GUARDED_BY(mutex_) = absl::Now() + doubt_;
+  std::set<VolumeId> called_ ABSL_GUARDED_BY(mutex_);  // since the last sweep began
+  std::map<VolumeId, absl::Time> refused_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lunkeeper

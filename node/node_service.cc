@@ -46,10 +46,12 @@ NodeService::NodeService(NodeServiceOptions options, Initiator& initiator, Initi
       publisher_(initiator, mounter, grants),
       mounted_(initiator, filesystem, mounter),
       health_(prober, filesystem, mounter, grants),
-      sweeper_(options_.grace_period, stager_, initiator, mounter, grants, locks_) {}
+      sweeper_(options_.grace_period, options_.idle_period, options_.doubt, stager_, initiator, mounter,
+               grants, locks_) {}
 
 absl::StatusOr<KeyedLock::Guard> NodeService::LockVolume(const VolumeId& volume) {
   auto guard = locks_.TryLock(volume.value());
+  sweeper_.NoteCall(volume);
   if (guard.has_value()) return *std::move(guard);
   return absl::AbortedError(
       absl::StrCat("volume ", volume.value(), ": another call is working on it; try again when it is done"));
@@ -93,7 +95,10 @@ grpc::Status NodeService::NodeUnstageVolume(grpc::ServerContext* context,
       reported_holder_.erase(volume);
     }
     ASSIGN_OR_RETURN(const auto guard, LockVolume(volume));
-    return stager_.UnstageVolume(volume, path, DeadlineOf(context));
+    const absl::Status status = stager_.UnstageVolume(volume, path, DeadlineOf(context));
+    // Perhaps only the grant is left, and a kubelet that is restarted now never asks again.
+    if (!status.ok()) sweeper_.GrantMayStillCome();
+    return status;
   });
 }
 
@@ -103,7 +108,9 @@ grpc::Status NodeService::NodePublishVolume(grpc::ServerContext* context,
   return AnswerRpc([&]() -> absl::Status {
     ASSIGN_OR_RETURN(const PublishRequest publish, ParsePublishRequest(*request, DeadlineOf(context)));
     ASSIGN_OR_RETURN(const auto guard, LockVolume(publish.volume));
-    return publisher_.PublishVolume(publish);
+    const absl::Status status = publisher_.PublishVolume(publish);
+    if (!status.ok()) sweeper_.NoteRefusal(publish.volume);
+    return status;
   });
 }
 

@@ -26,6 +26,11 @@ struct NodeServiceOptions {
   int64_t max_volumes = 200;  // what the data path's memory is made for
   // The time a failed device is left to the orchestrator, before RemoveForgotten acts.
   absl::Duration grace_period = absl::Seconds(10);
+  // The time after its last call that a device which works, and which no pod has, is left to the
+  // orchestrator. For kubelet alone: others may stage long before they publish.
+  absl::Duration idle_period = absl::InfiniteDuration();
+  // A controller notices within this time that a caller has gone.
+  absl::Duration doubt = absl::Seconds(30);
   std::map<std::string, std::string> topology;  // segments; see ReachableArray
   // The longest wait of the first of several calls to stage a volume that another node has. Orchestrators
   // show which node that is only when a call ends. Later calls wait until their deadline.
@@ -47,8 +52,8 @@ class NodeService final : public csi::v1::Node::Service {
   // grants does not answer.
   void ReturnUnusedGrants() { sweeper_.ReturnUnusedGrants(); }
 
-  // Removes devices that failed for good (fenced, or away for too long) and that the orchestrator has
-  // forgotten. To be called every few seconds, from the same thread.
+  // Removes what the orchestrator has forgotten: devices that failed for good (fenced, or away for too long),
+  // and idle ones. To be called every few seconds, from the same thread.
   void RemoveForgotten() { sweeper_.RemoveForgotten(); }
 
   grpc::Status NodeStageVolume(grpc::ServerContext* context, const csi::v1::NodeStageVolumeRequest* request,

@@ -61,7 +61,7 @@ absl::Status Stager::StageVolume(const StageRequest& request) {
   ASSIGN_OR_RETURN(const bool staged_before, IsStaged(request, grant));
   const absl::Status status = StageGranted(request, grant);
   // A volume staged before may be in use by pods: a repeated call that fails must not take it from them.
-  // ABORTED: e2fsck or resize2fs is at work on the device. The repeated call finds it there.
+  // ABORTED: a tool that writes is at work on the device. The repeated call finds it there.
   if (!status.ok() && !staged_before && !absl::IsAborted(status))
     UndoStage(request.volume, absl::Now() + kUndoTime);
   return status;
@@ -230,7 +230,7 @@ absl::StatusOr<FilesystemType> Stager::MakeFilesystem(const StageRequest& reques
   if (device.read_only)
     return RefuseVolume(request.volume, "it is blank and read-only; stage it writable once");
   const FilesystemType type = request.capability.type.value_or(FilesystemType::kExt4);
-  RETURN_IF_ERROR(filesystem_.Make(device.path, type, request.deadline));
+  RETURN_IF_ERROR(filesystem_.Make(device.path, type, request.deadline - kAnswerTime));
   FAIL_POINT("node.stage.formatted");
   return type;
 }
@@ -344,6 +344,12 @@ std::string Stager::DescribeUse(const VolumeId& volume) {
   std::vector<std::string> targets;
   const absl::StatusOr<std::optional<Device>> device = initiator_.Find(volume);
   if (device.ok() && *device) {
+    const std::vector<std::string> holders = ListHolders((*device)->path);
+    if (!holders.empty())
+      return absl::StrCat(
+          "by ", absl::StrJoin(holders, ", "),
+          ", which this node's own LVM or mdadm has found on it (see docs/install.md, \"LVM and "
+          "RAID on nodes\")");
     const absl::StatusOr<std::vector<Mount>> mounts = device_mounts_.ListMountsOf(**device);
     for (const Mount& mount : mounts.value_or(std::vector<Mount>())) targets.push_back(mount.target);
   }

@@ -100,6 +100,21 @@ TEST_CASE("what could not be given back is tried again") {
   CHECK_FALSE(f.Granted());
 }
 
+TEST_CASE("a grant that an unstage could not give back is given back although nobody asks again") {
+  FlakyFixture f;
+  NodeServiceOptions options{.node = f.node, .doubt = {}, .topology = {}};
+  f.service =
+      std::make_unique<NodeService>(options, f.initiator, f.initiator, f.filesystem, f.mounter, &f.flaky);
+  REQUIRE(f.Stage() == StatusCode::OK);
+  f.service->ReturnUnusedGrants();  // the doubt of the start is over
+  f.flaky.cut_off = true;
+  CHECK(f.Unstage() == StatusCode::UNAVAILABLE);
+  CHECK_FALSE(f.Attached());
+  f.flaky.cut_off = false;
+  f.service->ReturnUnusedGrants();
+  CHECK(f.IsClean());
+}
+
 TEST_CASE("publishing says so when no controller can be asked, and changes nothing") {
   FlakyFixture f;
   REQUIRE(f.Stage() == StatusCode::OK);

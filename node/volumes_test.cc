@@ -129,6 +129,18 @@ TEST_CASE("an unstage that fails at any step succeeds when repeated") {
   CHECK(f.IsClean());
 }
 
+TEST_CASE("what the node's own LVM or mdadm has on a device is named") {
+  NodeFixture f;
+  const std::filesystem::path holders = f.root / "sys/loop4096/holders";
+  std::filesystem::create_directories(holders / "dm-3/dm");
+  std::ofstream(holders / "dm-3/dm/name") << "vg-data\n";
+  std::filesystem::create_directories(holders / "md127");
+  std::vector<std::string> found = ListHolders("/dev/loop4096", f.root / "sys");
+  std::sort(found.begin(), found.end());
+  CHECK(found == std::vector<std::string>{"md127", "vg-data"});
+  CHECK(ListHolders("/dev/loop4097", f.root / "sys").empty());
+}
+
 TEST_CASE("a grant that cannot be given back is given back by the repeated unstage") {
   NodeFixture f;
   REQUIRE(f.Stage() == StatusCode::OK);

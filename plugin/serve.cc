@@ -50,6 +50,8 @@ namespace {
 
 // Between two sweeps, and between two settings of the gauges: a scrape comes every 15 to 60 s.
 constexpr absl::Duration kSweepEvery = absl::Seconds(5);
+// Longer than kubelet leaves between two calls for a volume that it knows and that no pod has yet.
+constexpr absl::Duration kKubeletForgets = absl::Minutes(5);
 
 // Owns the gRPC services of the process, and the sweep that needs one of them.
 class Services {
@@ -86,6 +88,7 @@ class Services {
     NodeServiceOptions node;
     node.node = backends.node;
     node.max_volumes = options_.max_volumes_per_node;
+    if (!options_.registration_dir.empty()) node.idle_period = kKubeletForgets;
     for (const std::string& name : options_.array_names) node.topology.insert(ReachableArray(name));
     node_ = std::make_unique<NodeService>(std::move(node), *backends.initiator, *backends.prober,
                                           *backends.filesystem, *backends.mounter, backends.grants.get());
