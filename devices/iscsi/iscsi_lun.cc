@@ -35,6 +35,8 @@ constexpr auto kFirstBackoff = milliseconds(100), kLastBackoff = milliseconds(10
 // A target that is silent for this long although something was asked of it is shown as stalled.
 constexpr auto kStall = milliseconds(500);
 constexpr auto kQuestionPause = milliseconds(250);
+// The array alone may know that a flush failed which a session's end has cut: it soon shows another cache id.
+constexpr auto kErrorsShow = milliseconds(1500);
 constexpr auto kLogoutTimeout = milliseconds(1000);
 constexpr uint32_t kMostTasks = 1024;
 
@@ -209,7 +211,10 @@ void IscsiLun::OnReset(uint8_t response) {
   FAIL_POINT("lun.reset.answered");
   const std::optional<LunFailure> failure = identification_.Restart(response, reason_);
   if (failure) return BreakSession(*failure);
-  SendQuestion();
+  if (!requests_.flush_was_cut()) return SendQuestion();
+  phase_ = Phase::kPausing;
+  phase_deadline_ = now_ + kErrorsShow;
+  give_up_ += kErrorsShow;
 }
 
 void IscsiLun::SendQuestion() {

@@ -100,7 +100,7 @@ LunFailure LunIdentification::CheckIdentity(Reason& reason) const {
   // we were promised; with some, a later flush would say GOOD for data that is lost.
   const bool rebooted = state_->boot_id[0] != '\0' && std::strcmp(state_->boot_id, facts_.boot_id) != 0;
   if (rebooted && state_->unflushed() > 0) {
-    reason.Format("storage host restarted before %llu acknowledged writes were flushed",
+    reason.Format("storage host restarted, or its disk failed, before %llu acknowledged writes were flushed",
                   static_cast<unsigned long long>(state_->unflushed()));
     return LunFailure::kHostRestarted;
   }

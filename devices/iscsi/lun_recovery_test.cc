@@ -172,7 +172,25 @@ TEST_CASE("a storage host that restarted with writes it had not flushed fails th
   rig.CutAndWait();
   REQUIRE(rig.state.health == LunHealth::kFailed);
   REQUIRE_THAT(rig.state.reason.Load(),
-               Catch::Contains("storage host restarted before 2 acknowledged writes were flushed"));
+               Catch::Contains(
+                   "storage host restarted, or its disk failed, before 2 acknowledged writes were flushed"));
+}
+
+// Repeated, it would succeed: the kernel reports a disk's error once.
+TEST_CASE(
+    "after a flush whose answer was lost with its session an array has time to say that its disk failed") {
+  LunRig rig;
+  rig.Start();
+  REQUIRE(rig.Write(0, 'a') == 0);
+  rig.target.Change([](auto& traits) { traits.script = Once(kFlush, Reaction{Reaction::kDrop}); });
+  TestRequest flush(LunOp::kFlush);
+  rig.lun->Submit(&flush);
+  REQUIRE(rig.loop.RunUntil([&] { return rig.target.Count("reset") == 2; }, seconds(5)));
+  rig.loop.RunUntil([] { return false; }, milliseconds(700));
+  rig.target.Change([](auto& traits) { traits.product = "fedcba9876543210"; });
+  REQUIRE(rig.Answered(flush));
+  CHECK(flush.error == EIO);
+  CHECK(rig.state.health == LunHealth::kFailed);
 }
 
 TEST_CASE("a storage host that restarted with everything flushed is met again") {

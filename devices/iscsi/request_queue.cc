@@ -186,12 +186,13 @@ void RequestQueue::TryElsewhere(LunRequest* request, Clock::time_point now) {
   PostponeUntil(request, now);
 }
 
+bool RequestQueue::CanLose() const { return std::strcmp(facts_.boot_id, kNothingCached) != 0; }
+
 // With one portal the same target would say the same again. Where a page cache is behind it, an error is also
 // what Linux says of writes that were answered before: once, and the same flush would succeed the second
 // time.
 bool RequestQueue::IsDoubted(LunRequest& request, Clock::time_point now) {
-  const bool can_lose = std::strcmp(facts_.boot_id, kNothingCached) != 0;
-  if (can_lose || !has_choice() || now < believed_until_) return false;
+  if (CanLose() || !has_choice() || now < believed_until_) return false;
   auto& state = request.internal;
   if (state.doubted_since == Clock::time_point()) state.doubted_since = now;
   state.doubted_to = std::max(state.doubted_to, state.position + state.span);
@@ -310,6 +311,8 @@ bool RequestQueue::TakeBack() {
   const bool given_up = doubt_ == nullptr && CountLoss();  // else it is known which one ended it
   doubt_ = nullptr;
   for (LunRequest* at = active_.front(); at != nullptr; at = at->internal.next) {
+    const bool flushes = at->op == LunOp::kFlush || at->internal.syncing;
+    if (flushes && at->internal.in_flight && CanLose() && !facts_.write_through()) flush_was_cut_ = true;
     at->internal.in_flight = false;
     at->internal.position = 0;  // parts already done may have been lost with the storage host's cache
     at->internal.syncing = false;

@@ -36,7 +36,10 @@ class RequestQueue {
   // Takes a request only to refuse it.
   void RefuseRequest(LunRequest* request, int error);
   // What the LUN said of itself at the login of this connection. Before the first StartRequests on it.
-  void SetFacts(const LunFacts& facts) { facts_ = facts; }
+  void SetFacts(const LunFacts& facts) { facts_ = facts, flush_was_cut_ = false; }
+  // Since then a session has ended that had a flush under way, of a cache that may be lost. Its answer may
+  // have been an error, which the kernel reports once.
+  bool flush_was_cut() const { return flush_was_cut_; }
 
   // Starts what can be started now, postponed requests first.
   void StartRequests(Clock::time_point now);
@@ -83,6 +86,7 @@ class RequestQueue {
   void RetryLater(LunRequest* request, Clock::time_point now);
   bool IsStarved(const LunRequest& request, Clock::time_point now) const;
   void TryElsewhere(LunRequest* request, Clock::time_point now);
+  bool CanLose() const;
   bool IsDoubted(LunRequest& request, Clock::time_point now);
   bool has_choice() const { return !options_.connection.other_portals.empty(); }
   LunRequest* OldestInFlight() const;
@@ -107,7 +111,8 @@ class RequestQueue {
   uint32_t alone_left_ = 0;  // so many requests are yet to be sent one by one
   bool hold_ = false;
   const char* doubt_ = nullptr;
-  Clock::time_point served_ = {};          // when a command was carried out last
+  Clock::time_point served_ = {};  // when a command was carried out last
+  bool flush_was_cut_ = false;
   bool refused_ = false;                   // a portal has refused one as not served there, since then
   Clock::time_point believed_until_ = {};  // its errors are
   alignas(8) std::array<char, kMaxAnswer + 1> capacity_answer_;

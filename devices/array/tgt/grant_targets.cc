@@ -106,7 +106,7 @@ void GrantTargets::AskStore(const Restoration& restoration, Restorations& asked)
   questions_.Ask(name, [this, path, restoration]() -> Backing {
     if (!restoration.is_open) return LookAtImage(restoration.grant, path);
     RETURN_IF_ERROR(images_.RegisterOpened(path));
-    return LunBacking{.path = path};
+    return LunBacking{.path = path, .errors = images_.WatchErrors(path)};
   });
 }
 
@@ -154,7 +154,10 @@ absl::Status GrantTargets::RestoreAsked(Restorations asked) {
 absl::Status GrantTargets::RestoreTarget(const Restoration& restoration, const Backing& backing) {
   const GrantRow& grant = restoration.grant;
   // It may have been paused for a growth that the crash cut short, and its image opened anew.
-  if (restoration.is_open && backing.ok()) return table_.ResumeTarget(grant);
+  if (restoration.is_open && backing.ok()) {
+    table_.WatchImage(grant, *backing);
+    return table_.ResumeTarget(grant);
+  }
   const auto pass = gates_.Enter(grant.volume, absl::Now() + kGateTimeout);
   if (!pass.has_value()) {
     return absl::UnavailableError(absl::StrCat("put back volume ", grant.volume.value(), ": it stays busy"));

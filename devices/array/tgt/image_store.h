@@ -26,6 +26,7 @@
 
 namespace lunkeeper {
 
+class ImageErrors;
 class PoolClones;
 
 // An image that was set aside.
@@ -48,13 +49,13 @@ struct PoolClone {
 
 // How tgtd opens an image.
 struct LunBacking {
-  std::string path;                           // no commas
-  std::string type = "rdwr";                  // tgtd's bstype
-  std::string options = {};                   // its bsopts, for this type
-  std::function<absl::Status()> opened = {};  // asked once tgtd has it open, before anybody may log in
-  bool discards_right = true;                 // tgtd answers them as it must
-  bool may_be_silent_alone = false;           // while other images answer
-  std::string cache_id = {};                  // of this image alone (cache_id.h); empty: the array's
+  std::string path;                                // no commas
+  std::string type = "rdwr";                       // tgtd's bstype
+  std::string options = {};                        // its bsopts, for this type
+  std::function<absl::Status()> opened = {};       // asked once tgtd has it open, before anybody may log in
+  bool discards_right = true;                      // tgtd answers them as it must
+  bool may_be_silent_alone = false;                // while other images answer
+  std::shared_ptr<const ImageErrors> errors = {};  // of a file; none: the cache id is the array's
 };
 
 class ImageStore {
@@ -66,6 +67,8 @@ class ImageStore {
   virtual std::string SnapshotPath(const VolumeId& source, const SnapshotId& id) const = 0;
   // How tgtd is to open it. FAILED_PRECONDITION: it must not be served as it is.
   virtual absl::StatusOr<LunBacking> BackingOf(const std::string& path) const = 0;
+  // For one that tgtd has open. Null: the store knows no such errors.
+  virtual std::shared_ptr<const ImageErrors> WatchErrors(const std::string&) const { return nullptr; }
   // Before tgtd opens an image that it does not have open. UNAVAILABLE: somebody else has it open, who is
   // named.
   virtual absl::Status CheckIsClosed(const std::string& path) const = 0;

@@ -33,6 +33,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "devices/array/tgt/image_errors.h"
 #include "devices/array/tgt/pool_blocks.h"
 #include "devices/array/tgt/pool_clones.h"
 #include "devices/array/tgt/pool_file.h"
@@ -111,9 +112,10 @@ std::string Pool::SnapshotPath(const VolumeId&, const SnapshotId& id) const {
 }
 std::string Pool::CataloguePath() const { return directory_ + "/catalogue.db"; }
 absl::StatusOr<LunBacking> Pool::BackingOf(const std::string& path) const {
-  LunBacking backing = {.path = path};
-  ASSIGN_OR_RETURN(backing.cache_id, ReadCacheIdOf(path));
-  return backing;
+  return LunBacking{.path = path, .errors = WatchErrors(path)};
+}
+std::shared_ptr<const ImageErrors> Pool::WatchErrors(const std::string& path) const {
+  return std::make_shared<ImageErrors>(path);
 }
 absl::StatusOr<bool> Pool::TryReflink() const {
   // Tried, not read from the file system's name: XFS can be made without reflinks, and others may learn them.

@@ -33,6 +33,7 @@ class Pool final : public ImageStore {
   absl::Status CheckIsClosed(const std::string&) const override { return absl::OkStatus(); }
   absl::Status CheckHeld() const override { return absl::OkStatus(); }
   absl::Status ConfirmHeld() const override { return absl::OkStatus(); }
+  std::shared_ptr<const ImageErrors> WatchErrors(const std::string& path) const override;
   absl::Status RegisterOpened(const std::string&) const override { return absl::OkStatus(); }
   void ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>&) const override {}
   std::string CataloguePath() const;

@@ -170,8 +170,8 @@ absl::Status PoolClones::ShareOne(File& file, std::chrono::steady_clock::time_po
     return FileError("clone to", file.clone.to, errno);
   }
   // Here, so that the files' waits for the disk overlap; ShareChanges then finds nothing dirty.
-  if (::sync_file_range(file.from.get(), 0, 0, kFlushAll) != 0)
-    return FileError("flush", file.clone.from, errno);
+  RETURN_IF_ERROR(SyncImageFile(file.from.get(), file.clone.from,
+                                [](int fd) { return ::sync_file_range(fd, 0, 0, kFlushAll); }));
   const absl::MutexLock lock(&extents_mu_);
   RETURN_IF_ERROR(CheckTime(file, end));
   return ShareChanges(file, /*flush=*/true);

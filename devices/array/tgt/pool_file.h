@@ -27,10 +27,10 @@ absl::StatusOr<UniqueFd> OpenFile(const std::string& path, int flags);
 // For this user alone; OK when it is there.
 absl::Status MakeDirectory(const std::string& path);
 absl::Status SyncDirectoryOf(const std::string& path);
-// Syncs an image that tgtd may have open, by fsync or fdatasync. After an error the image has a cache id of
-// its own (cache_id.h): the kernel tells an error of writing back to those who had the file open then, and to
-// who opens it later only while nobody knows it yet. So a tgtd that opens the image anew from here on would
-// never learn of it, and would say of lost writes that they last.
+// Syncs an image that tgtd may have open, by a call such as fdatasync. After an error the image has a cache
+// id of its own (cache_id.h): the kernel tells an error of writing back to those who had the file open then,
+// and to who opens it later only while nobody knows it yet. So a tgtd that opens the image anew from here on
+// would never learn of it, and would say of lost writes that they last.
 absl::Status SyncImageFile(int fd, const std::string& path, int (*sync)(int));
 // Empty: the array's.
 absl::StatusOr<std::string> ReadCacheIdOf(const std::string& path);

@@ -32,6 +32,7 @@
 #include "base/fail_point.h"
 #include "base/hmac.h"
 #include "base/status_macros.h"
+#include "devices/array/tgt/image_errors.h"
 #include "devices/array/tgt/target_number.h"
 
 namespace lunkeeper {
@@ -139,18 +140,59 @@ absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume, c
   RETURN_IF_ERROR(OpenImage(
       grant, backing, [&] { return OkIfThere(tgt_->NewLun(target, {.backing = backing, .sync = sync})); }));
   FAIL_POINT("array.target.lun_made");
+  ASSIGN_OR_RETURN(const std::string image_id, BeginWatch(target, backing));
   // A node that reconnects and finds another product id knows that the page cache which held its
   // acknowledged writes is gone.
-  std::string parameters = absl::StrCat(
-      "vendor_id=LUNKEEPR,product_id=", TogetherWith(options_.cache_id, backing.cache_id),
-      ",product_rev=1,scsi_id=", volume.serial, ",scsi_sn=", volume.serial,
-      ",thin_provisioning=", discards ? 1 : 0, ",readonly=", grant.access == Access::kReadOnly ? 1 : 0);
+  std::string parameters =
+      absl::StrCat("vendor_id=LUNKEEPR,", ProductIdOf(image_id), ",product_rev=1,scsi_id=", volume.serial,
+                   ",scsi_sn=", volume.serial, ",thin_provisioning=", discards ? 1 : 0,
+                   ",readonly=", grant.access == Access::kReadOnly ? 1 : 0);
   // The caching mode page (SBC-3) with WCE cleared: the initiator then sends no flushes, and needs none,
   // because tgtd opens the LUN's file with O_SYNC.
   if (sync)
     absl::StrAppend(&parameters,
                     ",mode_page=8:0:18:0x10:0:0xff:0xff:0:0:0xff:0xff:0xff:0xff:0x80:0x14:0:0:0:0:0:0");
   return tgt_->UpdateLun(target, parameters);
+}
+
+std::string TargetTable::ProductIdOf(const std::string& image_id) const {
+  return absl::StrCat("product_id=", TogetherWith(options_.cache_id, image_id));
+}
+
+// tgtd has the image open, and the kernel reports errors to it from now on. It may have reported those before
+// to a session that was cut to have the image opened anew, and to the watch that began with that opening.
+absl::StatusOr<std::string> TargetTable::BeginWatch(int32_t target, const LunBacking& backing) {
+  if (!backing.errors) return std::string();
+  Watched before;
+  {
+    const absl::MutexLock lock(&mu_);
+    before = std::exchange(watched_[target], {backing.errors});
+  }
+  if (before.errors) before.errors->ReadCacheId().IgnoreError();
+  ASSIGN_OR_RETURN(std::string id, backing.errors->ReadCacheId());
+  const absl::MutexLock lock(&mu_);
+  watched_[target].shown = id;
+  return id;
+}
+
+void TargetTable::WatchImage(const GrantRow& grant, const LunBacking& backing) {
+  const absl::MutexLock lock(&mu_);
+  if (backing.errors) watched_.try_emplace(NumberOf(grant), Watched{backing.errors});
+}
+
+void TargetTable::ShowErrors() {
+  std::map<int32_t, Watched> watched;
+  {
+    const absl::MutexLock lock(&mu_);
+    watched = watched_;
+  }
+  for (const auto& [target, image] : watched) {
+    const absl::StatusOr<std::string> id = image.errors->ReadCacheId();
+    if (!id.ok() || *id == image.shown || !tgt_->UpdateLun(target, ProductIdOf(*id)).ok()) continue;
+    const absl::MutexLock lock(&mu_);
+    const auto found = watched_.find(target);
+    if (found != watched_.end() && found->second.errors == image.errors) found->second.shown = *id;
+  }
 }
 
 // tgtd then uses them with an initiator that asks for them. One that does not, of a node whose program is
@@ -242,6 +284,7 @@ absl::StatusOr<bool> TargetTable::DrainTarget(const GrantRow& grant) {
     old_accounts_.insert(grant.generation);
   }
   const absl::MutexLock lock(&mu_);
+  watched_.erase(target);
   LK_CHECK(!open_.contains(target), "a target that is drained stays closed until its grant is gone");
   return true;
 }

@@ -7,6 +7,8 @@
 // that is open is whole. Thread-safe; the caller keeps calls about one volume apart (VolumeGates).
 
 #include <functional>
+#include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -62,6 +64,10 @@ class TargetTable {
   // later agent. For a tgtd that is about to end, with its portals closed; and to have the image opened anew,
   // as it is then.
   absl::StatusOr<bool> CloseTarget(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
+  // The image of an open target, which another agent has had opened.
+  void WatchImage(const GrantRow& grant, const LunBacking& backing) ABSL_LOCKS_EXCLUDED(mu_);
+  // Has tgtd show the cache ids of images whose disk has failed to take writes. To be called often.
+  void ShowErrors() ABSL_LOCKS_EXCLUDED(mu_);
   // Deletes accounts of targets that are gone, for a moment. To be called about once a second.
   void DeleteOldAccounts() ABSL_LOCKS_EXCLUDED(accounts_mu_);
   // The generations that tgtd has an account for; and those among them whose grants are gone for good, of
@@ -94,12 +100,22 @@ class TargetTable {
   absl::Status CloseImage(const GrantRow& grant, absl::FunctionRef<absl::Status()> close);
   absl::Status MakeLun(const GrantRow& grant, const Volume& volume, const LunBacking& backing);
   absl::Status DeleteLun(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<std::string> BeginWatch(int32_t target, const LunBacking& backing) ABSL_LOCKS_EXCLUDED(mu_);
+  std::string ProductIdOf(const std::string& image_id) const;
+
+  // An image, and the cache id of its own that tgtd shows.
+  struct Watched {
+    std::shared_ptr<const ImageErrors> errors;
+    std::string shown = {};
+  };
 
   const TgtClient* const tgt_;
   const TargetTableOptions options_;
   ImageOpenings openings_;
   mutable absl::Mutex mu_;
   absl::flat_hash_set<int32_t> open_ ABSL_GUARDED_BY(mu_);
+  // Also while tgtd is dead: the kernel reports the errors of its last flushes to nobody else.
+  std::map<int32_t, Watched> watched_ ABSL_GUARDED_BY(mu_);
   // Also held while tgtd makes and deletes them, so that no account is deleted that was made anew.
   absl::Mutex accounts_mu_;
   std::set<Generation> old_accounts_ ABSL_GUARDED_BY(accounts_mu_);

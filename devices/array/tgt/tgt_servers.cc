@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "base/periodic.h"
 #include "base/status_macros.h"
 #include "base/steady_deadline.h"
 #include "devices/array/tgt/tgtd_lock.h"
@@ -95,6 +96,9 @@ absl::StatusOr<std::string> PortalOfTgtd(const std::string& portal, int number) 
   return absl::StrCat(portal.substr(0, colon + 1), port + number);
 }
 
+// A node that may have missed the answer to a flush waits for longer before it asks (iscsi_lun.cc).
+constexpr absl::Duration kLookForErrors = absl::Milliseconds(500);
+
 // The daemon's callbacks use the table and the targets, from StartServing on.
 struct TgtServers::Server {
   Server(int number, const TgtDaemonOptions& daemon_options, std::vector<std::string> peer_portals,
@@ -117,7 +121,8 @@ struct TgtServers::Server {
               targets.ReleaseLeftOvers();
               targets.RetryHeld();
               table.DeleteOldAccounts();
-            }) {}
+            }),
+        errors(kLookForErrors, [this] { table.ShowErrors(); }) {}
 
   // The portals first: a node that comes back is refused a connection, and tries the next portal.
   absl::Status CloseVolumes(absl::Duration within) {
@@ -131,7 +136,8 @@ struct TgtServers::Server {
   TargetTable table;
   GrantTargets targets;
   bool started = false;
-  TgtDaemon daemon;  // last: its threads use the others
+  TgtDaemon daemon;  // its threads use the others, but the last
+  Periodic errors;
 };
 
 absl::StatusOr<std::unique_ptr<TgtServers>> TgtServers::Make(const TgtServersOptions& options,
