@@ -26,6 +26,10 @@ absl::StatusOr<LunBacking> GatedQuestions::BackingOf(const GrantRow& grant) {
 
 absl::Status GatedQuestions::RegisterOpened(const GrantRow& grant) {
   const std::string path = images_.VolumePath(grant.volume);
+  // One that was given up, since the gate lets in one call at a time.
+  if (IsRegistering(path))
+    return absl::UnavailableError(
+        absl::StrCat("volume ", grant.volume.value(), ": its image is still being registered; try again"));
   const auto ask = [this, path]() -> Answer {
     RETURN_IF_ERROR(images_.RegisterOpened(path));
     return LunBacking{.path = path};
@@ -55,8 +59,15 @@ GatedQuestions::Answer GatedQuestions::AskUntilRelease(const GrantRow& grant, co
   return *std::move(answer);
 }
 
-// A node repeats a call that was given up. It then waits for the backing, for which each volume has one
-// thread at most, and so begins no further registration while its image is silent.
+bool GatedQuestions::IsRegistering(const std::string& path) {
+  const absl::MutexLock lock(&mu_);
+  EndAnswered();
+  const auto first = asked_.lower_bound({path, 1});
+  return first != asked_.end() && first->first.first == path;
+}
+
+// A node repeats a call that was given up: each volume has one thread at most for its backing, and one for a
+// registration.
 std::shared_ptr<GatedQuestions::Question> GatedQuestions::Ask(const Name& name, std::function<Answer()> ask) {
   const absl::MutexLock lock(&mu_);
   EndAnswered();

@@ -54,6 +54,7 @@ class GatedQuestions {
   std::shared_ptr<Question> Ask(const Name& name, std::function<Answer()> ask) ABSL_LOCKS_EXCLUDED(mu_);
   std::optional<Answer> AwaitAnswer(const Question& question, absl::Duration within) ABSL_LOCKS_EXCLUDED(mu_);
   void EndAnswered() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool IsRegistering(const std::string& path) ABSL_LOCKS_EXCLUDED(mu_);
   bool IsReleaseDue(const GrantRow& grant) const;
 
   Catalogue& catalogue_;

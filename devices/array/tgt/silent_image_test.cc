@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "devices/array/tgt/gated_questions.h"
 #include "devices/array/tgt/testing/held_at.h"
 #include "devices/array/tgt/testing/slow_to_open.h"
 #include "devices/array/tgt/testing/with_one_silent.h"
@@ -145,6 +146,17 @@ TEST_CASE_METHOD(WithOneSilent,
   Serve();
   const GrantRow other = AddGrant(grants[2].volume);
   CheckHoldsUpNoRelease(grants[2], [&] { targets->OpenTarget(other).IgnoreError(); });
+}
+
+TEST_CASE_METHOD(WithOneSilent, "an image that is not registered for long has one thread for that") {
+  store.SilenceRegistering(grants[0].volume);
+  GatedQuestions questions(*catalogue, store);
+  CHECK(absl::IsUnavailable(questions.RegisterOpened(RowOf(grants[0]))));
+  const absl::Time again = absl::Now();
+  CHECK(absl::IsUnavailable(questions.RegisterOpened(RowOf(grants[0]))));
+  CHECK(absl::Now() - again < absl::Seconds(1));  // nothing was asked
+  store.LetAnswer();
+  CHECK(Eventually([&] { return questions.RegisterOpened(RowOf(grants[0])).ok(); }));
 }
 
 TEST_CASE_METHOD(WithOneSilent,
