@@ -11,8 +11,8 @@
 // -y is given only where a record says that this node's own resize2fs has done the damage (growth_record.h).
 //
 // Make: mark -> tool -> clear the mark (device_image.cc says why). Killed between any two steps, a repeated
-// Make goes on; one whose tool was still at work takes that tool's result. Repair: `e2fsck -p`, which corrects only what needs no decision; XFS replays its log at each
-// mount.
+// Make goes on; one whose tool was still at work takes that tool's result. Repair: `e2fsck -p`, which
+// corrects only what needs no decision; XFS replays its log at each mount.
 
 #include "devices/filesystem/tool_filesystem.h"
 

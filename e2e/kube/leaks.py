@@ -26,7 +26,7 @@ def objects(cluster):
 
 
 def tell_groups(cluster):
-    """For people: each content of a group of snapshots that is left, and what was done to it and its group."""
+    """For people: each content of a group of snapshots that is left, and what was done to it and to that."""
     for content in cluster.kubectl.items("volumegroupsnapshotcontents"):
         name, group = content["metadata"]["name"], content["spec"]["volumeGroupSnapshotRef"]
         print(json.dumps(content, indent=1))
