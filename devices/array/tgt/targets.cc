@@ -171,7 +171,7 @@ absl::StatusOr<std::string> TargetTable::BeginWatch(int32_t target, const LunBac
   if (before.errors) before.errors->ReadCacheId().IgnoreError();
   ASSIGN_OR_RETURN(std::string id, backing.errors->ReadCacheId());
   const absl::MutexLock lock(&mu_);
-  watched_[target].shown = id;
+  if (const auto found = watched_.find(target); found != watched_.end()) found->second.shown = id;
   return id;
 }
 
