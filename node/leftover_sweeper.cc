@@ -101,14 +101,15 @@ void LeftoverSweeper::NoteCall(const VolumeId& volume) {
 
 void LeftoverSweeper::NoteRefusal(const VolumeId& volume) {
   absl::MutexLock lock(&mutex_);
-  refused_[volume] = absl::Now();
+  refused_[volume] = std::chrono::steady_clock::now();
 }
 
 // Asked under the volume's lock: no call is at work on it.
 bool LeftoverSweeper::IsRemembered(const Forgotten& forgotten) {
   const auto& [volume, failed] = forgotten;
   absl::MutexLock lock(&mutex_);
-  std::erase_if(refused_, [](const auto& entry) { return absl::Now() - entry.second > kKubeletRepeats; });
+  const auto repeated_since = std::chrono::steady_clock::now() - absl::ToChronoSeconds(kKubeletRepeats);
+  std::erase_if(refused_, [&](const auto& entry) { return entry.second < repeated_since; });
   return failed ? refused_.contains(volume) : called_.contains(volume);
 }
 
@@ -120,22 +121,22 @@ void LeftoverSweeper::RemoveForgotten() {
   const absl::StatusOr<std::vector<Forgotten>> forgotten = ListForgotten();
   if (!forgotten.ok()) return;  // the data path does not answer; the next sweep asks again
   // Built anew, so that a device which recovers, or is mounted again, loses its time.
-  std::map<Forgotten, absl::Time> since;
+  std::map<Forgotten, SteadyTime> since;
   for (const Forgotten& each : *forgotten) {
     const auto& [volume, failed] = each;
-    const absl::Time now = absl::Now();
+    const SteadyTime now = std::chrono::steady_clock::now();
     const auto known = forgotten_since_.find(each);
-    const absl::Time began = known == forgotten_since_.end() ? now : known->second;
+    const SteadyTime began = known == forgotten_since_.end() ? now : known->second;
     since[each] = began;
-    if (now - began < (failed ? grace_period_ : idle_period_)) continue;
+    if (absl::FromChrono(now - began) < (failed ? grace_period_ : idle_period_)) continue;
     const auto guard = locks_.TryLock(volume.value());
     if (!guard || IsRemembered(each)) continue;  // the orchestrator has not forgotten it
-    const absl::Status removed = RemoveDevice(each, now + kSweepTime);
+    const absl::Status removed = RemoveDevice(each, absl::Now() + kSweepTime);
     LogInfo("node", removed.ok() ? "removed a device that was left over" : "a device is left over",
             {{"volume", volume.value()}, {"error", std::string(removed.message())}});
     // Perhaps its grant alone is left, as where its array is away, and no later sweep finds the volume here.
     if (!removed.ok()) GrantMayStillCome();
-    since[each] = absl::Now();  // tried again only after another such time
+    since[each] = std::chrono::steady_clock::now();  // tried again only after another such time
   }
   forgotten_since_ = std::move(since);
 }

@@ -3,6 +3,7 @@
 // forgotten. Both sweeps are called every few seconds from one thread; what a call tells it may come from
 // any. A volume that a call is working on is left to that call. What it is given outlives it.
 
+#include <chrono>
 #include <map>
 #include <set>
 #include <utility>
@@ -53,6 +54,8 @@ class LeftoverSweeper {
   absl::Status ReleaseUnusedGrants(absl::Time deadline);
   // A volume, and whether its device has failed: each state has its own time.
   using Forgotten = std::pair<VolumeId, bool>;
+  // A step of the clock must not pass for time without a call.
+  using SteadyTime = std::chrono::steady_clock::time_point;
 
   absl::StatusOr<std::vector<Forgotten>> ListForgotten();
   bool IsRemembered(const Forgotten& forgotten);
@@ -65,14 +68,14 @@ class LeftoverSweeper {
   DeviceMounts device_mounts_;
   GrantSource* const grants_;
   KeyedLock& locks_;
-  std::map<Forgotten, absl::Time> forgotten_since_;  // the sweeping thread's
+  std::map<Forgotten, SteadyTime> forgotten_since_;  // the sweeping thread's
 
   absl::Mutex mutex_;
   // Until then a grant that no call waits for may still come; InfinitePast: none can. At the start there may
   // be grants of the process before this one.
   absl::Time in_doubt_until_ ABSL_GUARDED_BY(mutex_) = absl::Now() + doubt_;
   std::set<VolumeId> called_ ABSL_GUARDED_BY(mutex_);  // since the last sweep began
-  std::map<VolumeId, absl::Time> refused_ ABSL_GUARDED_BY(mutex_);
+  std::map<VolumeId, SteadyTime> refused_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lunkeeper
