@@ -154,10 +154,7 @@ absl::Status GrantTargets::RestoreAsked(Restorations asked) {
 absl::Status GrantTargets::RestoreTarget(const Restoration& restoration, const Backing& backing) {
   const GrantRow& grant = restoration.grant;
   // It may have been paused for a growth that the crash cut short, and its image opened anew.
-  if (restoration.is_open && backing.ok()) {
-    table_.WatchImage(grant, *backing);
-    return table_.ResumeTarget(grant);
-  }
+  if (restoration.is_open && backing.ok()) return table_.ResumeOpen(grant, *backing);
   const auto pass = gates_.Enter(grant.volume, absl::Now() + kGateTimeout);
   if (!pass.has_value()) {
     return absl::UnavailableError(absl::StrCat("put back volume ", grant.volume.value(), ": it stays busy"));
@@ -220,7 +217,8 @@ void GrantTargets::TryOpenHeld(const Restoration& restoration, const Backing& ba
   // A call may have opened it before it was held, outside the gate.
   if (!restoration.is_open) table_.ForgetOpen(grant);
   absl::Status opened = backing.status();
-  if (opened.ok()) opened = restoration.is_open ? table_.ResumeTarget(grant) : OpenTarget(grant, *backing);
+  if (opened.ok())
+    opened = restoration.is_open ? table_.ResumeOpen(grant, *backing) : OpenTarget(grant, *backing);
   if (opened.ok()) {
     ForgetHeld(grant.generation);  // inside the gate, in which a growth may hold it again
     LogInfo("array", "a volume is put back that could not be before", {{"volume", grant.volume.value()}});

@@ -17,6 +17,7 @@ class ImageErrors {
  public:
   // From now on. One that cannot be opened is not watched.
   explicit ImageErrors(std::string path);
+  bool is_watching() const { return static_cast<bool>(file_); }
   // Looks, which waits for no page, and returns the image's own cache id; empty: the array's.
   absl::StatusOr<std::string> ReadCacheId() const;
 

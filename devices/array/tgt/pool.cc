@@ -114,8 +114,22 @@ std::string Pool::CataloguePath() const { return directory_ + "/catalogue.db"; }
 absl::StatusOr<LunBacking> Pool::BackingOf(const std::string& path) const {
   return LunBacking{.path = path, .errors = WatchErrors(path)};
 }
+// Opened outside the lock: a disk that hangs keeps one image's caller.
 std::shared_ptr<const ImageErrors> Pool::WatchErrors(const std::string& path) const {
-  return std::make_shared<ImageErrors>(path);
+  const auto find = [&] {
+    const auto found = watches_.find(path);
+    return found == watches_.end() ? nullptr : found->second.lock();
+  };
+  {
+    const absl::MutexLock lock(&watches_mu_);
+    if (auto watch = find()) return watch;
+  }
+  auto made = std::make_shared<const ImageErrors>(path);
+  const absl::MutexLock lock(&watches_mu_);
+  if (auto watch = find()) return watch;
+  std::erase_if(watches_, [](const auto& entry) { return entry.second.expired(); });
+  if (made->is_watching()) watches_[path] = made;
+  return made;
 }
 absl::StatusOr<bool> Pool::TryReflink() const {
   // Tried, not read from the file system's name: XFS can be made without reflinks, and others may learn them.

@@ -7,13 +7,16 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "base/unique_fd.h"
 #include "devices/array/tgt/ballast.h"
 #include "devices/array/tgt/image_store.h"
@@ -33,7 +36,8 @@ class Pool final : public ImageStore {
   absl::Status CheckIsClosed(const std::string&) const override { return absl::OkStatus(); }
   absl::Status CheckHeld() const override { return absl::OkStatus(); }
   absl::Status ConfirmHeld() const override { return absl::OkStatus(); }
-  std::shared_ptr<const ImageErrors> WatchErrors(const std::string& path) const override;
+  std::shared_ptr<const ImageErrors> WatchErrors(const std::string& path) const override
+      ABSL_LOCKS_EXCLUDED(watches_mu_);
   absl::Status RegisterOpened(const std::string&) const override { return absl::OkStatus(); }
   void ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>&) const override {}
   std::string CataloguePath() const;
@@ -83,6 +87,9 @@ class Pool final : public ImageStore {
   const UniqueFd lock_;
   bool reflinks_ = false;
   mutable Ballast ballast_;
+  mutable absl::Mutex watches_mu_;
+  // By path. Each watch has the image note an error it sees, so there is one for all grants of a volume.
+  mutable std::map<std::string, std::weak_ptr<const ImageErrors>> watches_ ABSL_GUARDED_BY(watches_mu_);
 };
 
 }  // namespace lunkeeper

@@ -175,9 +175,12 @@ absl::StatusOr<std::string> TargetTable::BeginWatch(int32_t target, const LunBac
   return id;
 }
 
-void TargetTable::WatchImage(const GrantRow& grant, const LunBacking& backing) {
-  const absl::MutexLock lock(&mu_);
-  if (backing.errors) watched_.try_emplace(NumberOf(grant), Watched{backing.errors});
+absl::Status TargetTable::ResumeOpen(const GrantRow& grant, const LunBacking& backing) {
+  if (backing.errors) {
+    const absl::MutexLock lock(&mu_);
+    watched_.try_emplace(NumberOf(grant), Watched{backing.errors});
+  }
+  return ResumeTarget(grant);
 }
 
 void TargetTable::ShowErrors() {
@@ -188,7 +191,10 @@ void TargetTable::ShowErrors() {
   }
   for (const auto& [target, image] : watched) {
     const absl::StatusOr<std::string> id = image.errors->ReadCacheId();
-    if (!id.ok() || *id == image.shown || !tgt_->UpdateLun(target, ProductIdOf(*id)).ok()) continue;
+    if (!id.ok() || *id == image.shown) continue;
+    const absl::Status shown = tgt_->UpdateLun(target, ProductIdOf(*id));
+    if (absl::IsUnavailable(shown)) return;  // and each further one would take as long to fail
+    if (!shown.ok()) continue;
     const absl::MutexLock lock(&mu_);
     const auto found = watched_.find(target);
     if (found != watched_.end() && found->second.errors == image.errors) found->second.shown = *id;

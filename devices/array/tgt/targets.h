@@ -64,8 +64,8 @@ class TargetTable {
   // later agent. For a tgtd that is about to end, with its portals closed; and to have the image opened anew,
   // as it is then.
   absl::StatusOr<bool> CloseTarget(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
-  // The image of an open target, which another agent has had opened.
-  void WatchImage(const GrantRow& grant, const LunBacking& backing) ABSL_LOCKS_EXCLUDED(mu_);
+  // ResumeTarget of one that an agent before this one has opened, by that image.
+  absl::Status ResumeOpen(const GrantRow& grant, const LunBacking& backing) ABSL_LOCKS_EXCLUDED(mu_);
   // Has tgtd show the cache ids of images whose disk has failed to take writes. To be called often.
   void ShowErrors() ABSL_LOCKS_EXCLUDED(mu_);
   // Deletes accounts of targets that are gone, for a moment. To be called about once a second.
