@@ -29,7 +29,7 @@ constexpr char kAuthorityName[] = "Lunkeeper CA";
 // Clocks differ by less, also that of a machine that keeps local time and has not asked a time server yet.
 constexpr absl::Duration kClockSkew = absl::Hours(12);
 // Kubelet brings a changed ConfigMap or Secret to all pods within about two minutes. Storage hosts outside
-// the cluster fetch it once a day (lunkeeper-join@.timer), and one attempt may fail.
+// the cluster fetch it each hour (lunkeeper-join@.timer), older ones once a day, and one attempt may fail.
 constexpr absl::Duration kTrustSpreads = absl::Hours(50);
 
 Validity LifeFrom(absl::Time now, absl::Duration life) { return {now - kClockSkew, now + life}; }
