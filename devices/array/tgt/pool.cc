@@ -114,19 +114,19 @@ std::string Pool::CataloguePath() const { return directory_ + "/catalogue.db"; }
 absl::StatusOr<LunBacking> Pool::BackingOf(const std::string& path) const {
   return LunBacking{.path = path, .errors = WatchErrors(path)};
 }
+std::shared_ptr<const ImageErrors> Pool::FindWatch(const std::string& path) const {
+  const auto found = watches_.find(path);
+  return found == watches_.end() ? nullptr : found->second.lock();
+}
 // Opened outside the lock: a disk that hangs keeps one image's caller.
 std::shared_ptr<const ImageErrors> Pool::WatchErrors(const std::string& path) const {
-  const auto find = [&] {
-    const auto found = watches_.find(path);
-    return found == watches_.end() ? nullptr : found->second.lock();
-  };
   {
     const absl::MutexLock lock(&watches_mu_);
-    if (auto watch = find()) return watch;
+    if (auto watch = FindWatch(path)) return watch;
   }
   auto made = std::make_shared<const ImageErrors>(path);
   const absl::MutexLock lock(&watches_mu_);
-  if (auto watch = find()) return watch;
+  if (auto watch = FindWatch(path)) return watch;
   std::erase_if(watches_, [](const auto& entry) { return entry.second.expired(); });
   if (made->is_watching()) watches_[path] = made;
   return made;

@@ -86,6 +86,8 @@ class Pool final : public ImageStore {
   const std::string directory_;
   const UniqueFd lock_;
   bool reflinks_ = false;
+  std::shared_ptr<const ImageErrors> FindWatch(const std::string& path) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(watches_mu_);
   mutable Ballast ballast_;
   mutable absl::Mutex watches_mu_;
   // By path. Each watch has the image note an error it sees, so there is one for all grants of a volume.
