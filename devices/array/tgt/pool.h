@@ -82,12 +82,12 @@ class Pool final : public ImageStore {
   // As rename, but never over another file.
   absl::Status RenameFile(const std::string& from, const std::string& to) const;
   absl::Status SetAside(const std::string& path) const;
+  std::shared_ptr<const ImageErrors> FindWatch(const std::string& path) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(watches_mu_);
 
   const std::string directory_;
   const UniqueFd lock_;
   bool reflinks_ = false;
-  std::shared_ptr<const ImageErrors> FindWatch(const std::string& path) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(watches_mu_);
   mutable Ballast ballast_;
   mutable absl::Mutex watches_mu_;
   // By path. Each watch has the image note an error it sees, so there is one for all grants of a volume.
