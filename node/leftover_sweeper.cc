@@ -38,8 +38,8 @@ constexpr char kKubeletStaging[] = "/globalmount";
 // Kubelet repeats a failed call after 2 min 2 s at most, and a call of its own takes 2 min at most.
 constexpr absl::Duration kKubeletRepeats = absl::Minutes(5);
 
-bool IsStaging(const Mount& mount) { return !mount.is_node && absl::EndsWith(mount.target, kKubeletStaging); }
 bool IsStagingPath(const std::string& target) { return absl::EndsWith(target, kKubeletStaging); }
+bool IsStaging(const Mount& mount) { return !mount.is_node && IsStagingPath(mount.target); }
 
 bool OnlyStaged(const std::vector<Mount>& mounts) {
   return std::all_of(mounts.begin(), mounts.end(), IsStaging);
