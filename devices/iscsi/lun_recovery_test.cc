@@ -193,6 +193,28 @@ TEST_CASE(
   CHECK(rig.state.health == LunHealth::kFailed);
 }
 
+TEST_CASE("a successor of a process that died in a flush gives the array the same time") {
+  const bool answered = GENERATE(false, true);
+  LunRig rig;
+  rig.Start();
+  REQUIRE(rig.Write(0, 'a') == 0);
+  if (answered) REQUIRE(rig.Flush() == 0);
+  REQUIRE(rig.Write(0, 'b') == 0);
+  rig.target.Change([](auto& traits) { traits.script = Once(kFlush, Reaction{Reaction::kHold}); });
+  TestRequest flush(LunOp::kFlush);
+  if (!answered) rig.lun->Submit(&flush);
+  rig.loop.RunUntil([] { return false; }, milliseconds(100));
+  rig.Drop();
+  rig.state.health = LunHealth::kHealthy;  // as a process that was killed leaves it
+  rig.Make();
+  rig.lun->Start();
+  REQUIRE(rig.loop.RunUntil([&] { return rig.target.Count("reset") == 2; }, seconds(5)));
+  rig.loop.RunUntil([] { return false; }, milliseconds(700));
+  REQUIRE((rig.state.health == LunHealth::kHealthy) == answered);
+  rig.target.Change([](auto& traits) { traits.product = "fedcba9876543210"; });
+  if (!answered) REQUIRE(rig.Becomes(LunHealth::kFailed));
+}
+
 TEST_CASE("a storage host that restarted with everything flushed is met again") {
   const int kind = GENERATE(0, 1, 2, 3);
   LunRig rig;

@@ -66,6 +66,9 @@ struct LunState {
   std::atomic<uint64_t> path_moves;
   // The target has told, since the last flush, that a write is lost which it had acknowledged.
   std::atomic<bool> lost_writes;
+  // A flush of a cache that may be lost was sent, and nobody knows yet how it ended. See
+  // RequestQueue::flush_was_cut.
+  std::atomic<bool> flush_open;
 
   uint64_t unflushed() const { return cached_writes - flushed_writes; }
 };

@@ -128,6 +128,7 @@ void RequestQueue::StartCommand(LunRequest* request, Task* task, Clock::time_poi
   }
   // Writes that are acknowledged from here on are not covered: the target may carry them out after the flush.
   if (request->op == LunOp::kFlush) state.covers = state_->cached_writes;
+  if (request->op == LunOp::kFlush && CanLose() && !facts_.write_through()) state_->flush_open = true;
   state.in_flight = true;
   state.at = now;
   task->owner = request;
@@ -293,6 +294,16 @@ void RequestQueue::FinishRequest(LunRequest* request, int error, Clock::time_poi
   if (hold_) return answered_.PushBack(request);
   if (request->op == LunOp::kWrite) FAIL_POINT("lun.write.answered");
   request->done(request);
+  CloseFlushes();
+}
+
+// Only after `done`: for a worker that dies before it, the kernel asks the next one for the flush again.
+void RequestQueue::CloseFlushes() {
+  if (!state_->flush_open || flush_was_cut_ || !answered_.empty()) return;
+  for (const LunRequest* at = active_.front(); at != nullptr; at = at->internal.next) {
+    if (at->op == LunOp::kFlush && at->internal.in_flight) return;
+  }
+  state_->flush_open = false;
 }
 
 void RequestQueue::FinishAnswered() {
@@ -304,6 +315,7 @@ void RequestQueue::FinishAnswered() {
     LunRequest* request = now.PopFront();
     request->done(request);
   }
+  CloseFlushes();
 }
 
 // The order stays: active_ is in the order of submission, and goes before what was never started.
@@ -311,8 +323,7 @@ bool RequestQueue::TakeBack() {
   const bool given_up = doubt_ == nullptr && CountLoss();  // else it is known which one ended it
   doubt_ = nullptr;
   for (LunRequest* at = active_.front(); at != nullptr; at = at->internal.next) {
-    const bool flushes = at->op == LunOp::kFlush || at->internal.syncing;
-    if (flushes && at->internal.in_flight && CanLose() && !facts_.write_through()) flush_was_cut_ = true;
+    if (at->op == LunOp::kFlush && at->internal.in_flight && state_->flush_open) flush_was_cut_ = true;
     at->internal.in_flight = false;
     at->internal.position = 0;  // parts already done may have been lost with the storage host's cache
     at->internal.syncing = false;

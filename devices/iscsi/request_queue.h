@@ -30,15 +30,15 @@ class RequestQueue {
   using Clock = Lun::Clock;
 
   RequestQueue(const LunOptions& options, LunState* state, InitiatorSession* session)
-      : options_(options), state_(state), session_(session) {}
+      : options_(options), state_(state), session_(session), flush_was_cut_(state->flush_open) {}
 
   void Submit(LunRequest* request);
   // Takes a request only to refuse it.
   void RefuseRequest(LunRequest* request, int error);
   // What the LUN said of itself at the login of this connection. Before the first StartRequests on it.
-  void SetFacts(const LunFacts& facts) { facts_ = facts, flush_was_cut_ = false; }
-  // Since then a session has ended that had a flush under way, of a cache that may be lost. Its answer may
-  // have been an error, which the kernel reports once.
+  void SetFacts(const LunFacts& facts) { facts_ = facts, state_->flush_open = flush_was_cut_ = false; }
+  // Since then a session, perhaps of the process before this one, has ended that had a flush under way, of a
+  // cache that may be lost. Its answer may have been an error, which the kernel reports once.
   bool flush_was_cut() const { return flush_was_cut_; }
 
   // Starts what can be started now, postponed requests first.
@@ -95,12 +95,14 @@ class RequestQueue {
   void PostponeUntil(LunRequest* request, Clock::time_point at);
   void FinishRequest(LunRequest* request, int error, Clock::time_point now);
   void FinishDurably(LunRequest* request, Clock::time_point now);
+  void CloseFlushes();
   void CountSuccess(const LunRequest& request, Clock::time_point now);
   void CountError(const LunRequest& request, int error);
 
   const LunOptions& options_;
   LunState* const state_;
   InitiatorSession* const session_;
+  bool flush_was_cut_;
 
   LunFacts facts_;
   RequestList queued_;       // not started
@@ -111,8 +113,7 @@ class RequestQueue {
   uint32_t alone_left_ = 0;  // so many requests are yet to be sent one by one
   bool hold_ = false;
   const char* doubt_ = nullptr;
-  Clock::time_point served_ = {};  // when a command was carried out last
-  bool flush_was_cut_ = false;
+  Clock::time_point served_ = {};          // when a command was carried out last
   bool refused_ = false;                   // a portal has refused one as not served there, since then
   Clock::time_point believed_until_ = {};  // its errors are
   alignas(8) std::array<char, kMaxAnswer + 1> capacity_answer_;
