@@ -100,6 +100,21 @@ TEST_CASE("a volume that no pod of the node uses is refused, and what the node h
   CHECK(absl::Now() - begin < absl::Seconds(10));
 }
 
+TEST_CASE("a node gets no more volumes of an array than it may have") {
+  CoordinatorRig rig;
+  ConnectedNode node(rig, {rig.AddController(rig.ManyNodes(), {.most_volumes = 1}).port});
+  const VolumeId first = rig.MakeVolume("first"), second = rig.MakeVolume("second");
+  const auto grant = node.Acquire(first);
+  REQUIRE(grant.ok());
+  const auto refused = node.Acquire(second, absl::ZeroDuration());
+  INFO(refused.status());
+  CHECK(absl::IsResourceExhausted(refused.status()));
+  CHECK(rig.array.ListGrants({second, {}})->empty());
+  CHECK(node.Acquire(first)->generation == grant->generation);
+  REQUIRE(node.grants->Release(first, grant->generation, In(absl::Seconds(10))).ok());
+  CHECK(node.Acquire(second).ok());
+}
+
 TEST_CASE("a release may be repeated, and a late one leaves the newer grant alone") {
   CoordinatorRig rig;
   ConnectedNode node(rig, {rig.AddController().port});
@@ -145,6 +160,26 @@ TEST_CASE("a wrong, expired or foreign token is refused, said, and changes nothi
   rig.WriteToken("");
   CHECK(absl::IsUnauthenticated(node.Acquire(volume).status()));
   CHECK(rig.array.ListGrants({})->empty());
+}
+
+TEST_CASE("who tries one wrong token after the other fills no log") {
+  CoordinatorRig rig;
+  ConnectedNode node(rig, {rig.AddController().port});
+  const VolumeId volume = rig.MakeVolume("v");
+  const CapturedLog log(rig.folder / "log");
+  const absl::Time begin = absl::Now();
+  for (int i = 0; i < 50; ++i) {
+    rig.WriteToken("wrong-" + std::to_string(i));
+    CHECK(absl::IsUnauthenticated(node.Acquire(volume, absl::ZeroDuration()).status()));
+  }
+  const std::string text = log.Text();
+  const auto lines = [&](const std::string& part) {
+    int found = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+    return found;
+  };
+  CHECK(lines("UNAUTHENTICATED") >= 1);
+  CHECK(lines("UNAUTHENTICATED") <= 2 + absl::ToInt64Seconds(absl::Now() - begin));
 }
 
 TEST_CASE("a node that claims another's name is refused everything, and nothing changes") {
