@@ -214,7 +214,7 @@ def test_a_slow_old_write_never_overtakes_a_newer_one(rig, folder):
     volumes = [
         Volume(rig, rig.nodes[0], f"cut-{number}", block=True, size=4 * MIB).up() for number in range(VOLUMES)
     ]
-    checkers = [BlockChecker(volume, threads=16, blocks=HOT_BLOCKS).start() for volume in volumes]
+    checkers = [BlockChecker(volume, threads=16, blocks=HOT_BLOCKS, pause_ms=0).start() for volume in volumes]
     chance, cuts = random.Random(1), 0
     while cuts < CUTS:
         slow.set_delay(folder, chance.choice([50, 150, 300]))

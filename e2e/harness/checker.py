@@ -21,13 +21,18 @@ class BlockChecker:
     Its record outlives it, so that a later run, also on another node, continues from there.
     """
 
-    def __init__(self, volume: Volume, *, threads: int = 8, blocks: int = 0, flush_every: int = 256) -> None:
-        """`volume`: where it is published now; its record goes with its name."""
+    def __init__(
+        self, volume: Volume, *, threads: int = 8, blocks: int = 0, flush_every: int = 256, pause_ms: int = 2
+    ) -> None:
+        """`volume`: where it is published now; its record goes with its name. The pause of each thread leaves
+        a processor to what is tested; with eight of them some write is under way at any time.
+        """
         self.device = volume.path()
         self.record, self.log = (
             volume.rig.folder / f"{volume.name}.{end}" for end in ("record", "checker.log")
         )
         self.options = [f"--threads={threads}", f"--blocks={blocks}", f"--flush-every={flush_every}"]
+        self.options.append(f"--pause-ms={pause_ms}")
         self.daemon: Daemon
 
     def start(self, seconds: float = 0) -> Self:

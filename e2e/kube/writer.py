@@ -17,6 +17,8 @@ DEVICE, FILE = "/dev/data", "/data/file"
 
 class Writer:
     THREADS, BLOCKS = 4, 4096
+    # Some write is under way at any time all the same, and the cluster's own programs get to run as well.
+    PAUSE_MS = 2
 
     def __init__(self, workloads, name, claim, *, block=False, owner="Pod", file=FILE, **spec):
         """`owner`: Pod, or StatefulSet for a pod that is recreated; `claim` is its template then, or the name
@@ -52,7 +54,8 @@ class Writer:
         prepare = "" if block else f"[ -e {file} ] || ({fill}); "
         script = (
             f"{prepare}exec block_checker write --device={self.target} --record=/records/{self.record.name} "
-            f"--threads={self.THREADS} --blocks={self.BLOCKS} --flush-every=64"
+            f"--threads={self.THREADS} --blocks={self.BLOCKS} --flush-every=64 "
+            f"--pause-ms={self.PAUSE_MS}"
         )
         return {
             "containers": [{**container, **where, "command": ["sh", "-c", script]}],
