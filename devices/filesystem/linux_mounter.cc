@@ -218,20 +218,7 @@ class LinuxMounter final : public Mounter {
         absl::StrCat("writing back the file system at ", target, ": ", std::strerror(error)));
   }
 
-  absl::StatusOr<std::vector<Mount>> Mounts() override {
-    const std::unique_ptr<libmnt_table, decltype(&::mnt_unref_table)> table(
-        ::mnt_new_table_from_file("/proc/self/mountinfo"), &::mnt_unref_table);
-    const std::unique_ptr<libmnt_iter, decltype(&::mnt_free_iter)> each(::mnt_new_iter(MNT_ITER_FORWARD),
-                                                                        &::mnt_free_iter);
-    if (table == nullptr || each == nullptr)
-      return absl::InternalError("the kernel's table of mounts cannot be read");
-    std::vector<Mount> mounts;
-    libmnt_fs* entry = nullptr;
-    while (::mnt_table_next_fs(table.get(), each.get(), &entry) == 0) {
-      if (std::optional<Mount> mount = ReadEntry(entry)) mounts.push_back(*std::move(mount));
-    }
-    return mounts;
-  }
+  absl::StatusOr<std::vector<Mount>> Mounts() override { return ReadMounts("/proc/self/mountinfo"); }
 
   absl::Status SetReadOnly(const std::string& device, bool read_only) override {
     const UniqueFd opened(::open(device.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
@@ -249,6 +236,21 @@ class LinuxMounter final : public Mounter {
 };
 
 }  // namespace
+
+absl::StatusOr<std::vector<Mount>> ReadMounts(const char* table_file) {
+  const std::unique_ptr<libmnt_table, decltype(&::mnt_unref_table)> table(
+      ::mnt_new_table_from_file(table_file), &::mnt_unref_table);
+  const std::unique_ptr<libmnt_iter, decltype(&::mnt_free_iter)> each(::mnt_new_iter(MNT_ITER_FORWARD),
+                                                                      &::mnt_free_iter);
+  if (table == nullptr || each == nullptr)
+    return absl::InternalError("the kernel's table of mounts cannot be read");
+  std::vector<Mount> mounts;
+  libmnt_fs* entry = nullptr;
+  while (::mnt_table_next_fs(table.get(), each.get(), &entry) == 0) {
+    if (std::optional<Mount> mount = ReadEntry(entry)) mounts.push_back(*std::move(mount));
+  }
+  return mounts;
+}
 
 std::unique_ptr<Mounter> MakeLinuxMounter() { return std::make_unique<LinuxMounter>(); }
 

@@ -5,11 +5,15 @@
 // mount between them. Thread-safe: no state.
 
 #include <memory>
+#include <vector>
 
 #include "devices/filesystem/mounter.h"
 
 namespace lunkeeper {
 
 std::unique_ptr<Mounter> MakeLinuxMounter();
+
+// Mounter::Mounts, from a file in the form of /proc/self/mountinfo (proc(5)).
+absl::StatusOr<std::vector<Mount>> ReadMounts(const char* table_file);
 
 }  // namespace lunkeeper

@@ -4,11 +4,6 @@ The calls of PollArray (fencing/failover/array_actions.cc), in its order. Who ho
 it has changed.
 """
 
-import importlib
-import pathlib
-import subprocess
-import sys
-import tempfile
 import time
 
 import grpc
@@ -19,23 +14,11 @@ PROTOCOLS = ("devices/connection.proto", "devices/array/remote/array.proto")
 SERVICE = "/lunkeeper.array.v1.ArrayService/"
 
 
-def messages():
-    """The generated module of the array's messages."""
-    out = pathlib.Path(tempfile.mkdtemp(prefix="lk-proto-"))
-    words = ["protoc", f"-I{places.ROOT}", f"--python_out={out}", *PROTOCOLS]
-    subprocess.run(words, check=True, cwd=places.ROOT)
-    sys.path.insert(0, str(out))
-    try:
-        return importlib.import_module("devices.array.remote.array_pb2")
-    finally:
-        sys.path.remove(str(out))
-
-
 class Looker:
     """A controller's connection to an agent of an AgentRig."""
 
     def __init__(self, rig):
-        self.protocol = messages()
+        self.protocol = places.generate("devices.array.remote.array_pb2", ".", *PROTOCOLS)
         agent = rig.agents[0]
         files = (rig.authority.certificate, rig.key, rig.certificate)
         self.channel = grpc.secure_channel(

@@ -33,15 +33,15 @@ def protocol(module: str) -> types.ModuleType:
     """The generated module, for example protocol("csi.v1.csi_pb2")."""
     with _loading:
         if module not in _loaded:
-            _loaded[module] = _generate(module)
+            _loaded[module] = generate(module, *PROTOCOLS[module])
         return _loaded[module]
 
 
-def _generate(module: str) -> types.ModuleType:
-    folder, name = PROTOCOLS[module]
+def generate(module: str, folder: str, *names: str) -> types.ModuleType:
+    """The module that protoc makes of files below an include folder."""
     with tempfile.TemporaryDirectory() as out:
         subprocess.run(
-            ["protoc", f"-I{ROOT / folder}", f"--python_out={out}", str(ROOT / folder / name)], check=True
+            ["protoc", f"-I{ROOT / folder}", f"--python_out={out}", *names], check=True, cwd=ROOT / folder
         )
         sys.path.insert(0, out)
         try:
