@@ -12,14 +12,14 @@ using grpc::StatusCode;
 
 TEST_CASE("a volume says where it can be reached, and what the node has to know") {
   ControllerFixture fixture;
-  auto request = CreateRequest("pvc-1", 10 * kTestMiB + 1);
+  auto request = CreateRequest("pvc-1", 310 * kTestMiB + 1);
   (*request.mutable_parameters())["fsType"] = "xfs";
   (*request.mutable_parameters())["provisioning"] = "thick";
   (*request.mutable_parameters())["durability"] = "sync";
   (*request.mutable_parameters())["csi.storage.k8s.io/pvc/name"] = "data-0";
   const std::string id = fixture.MustCreate(request);
   const csi::v1::Volume& volume = fixture.response.volume();
-  CHECK(volume.capacity_bytes() == 11 * kTestMiB);
+  CHECK(volume.capacity_bytes() == 311 * kTestMiB);
   CHECK(volume.volume_context().at("fsType") == "xfs");
   CHECK(volume.accessible_topology(0).segments().at("array.lunkeeper.io/a1") == "reachable");
   const auto stored = fixture.array.GetVolume(VolumeId(id));

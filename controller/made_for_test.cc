@@ -76,6 +76,31 @@ TEST_CASE("a repeated creation for other capabilities, or another file system, i
   CHECK(fixture.Create(by_class).error_code() == StatusCode::ALREADY_EXISTS);
 }
 
+// mkfs.xfs makes none below 300 MiB: the claim would be bound, and its pod would never start.
+TEST_CASE("a volume for XFS is as large as an XFS has to be") {
+  ControllerFixture fixture;
+  auto by_class = CreateRequest("class", 64 * kTestMiB);
+  (*by_class.mutable_parameters())["fsType"] = "xfs";
+  auto by_capability = CreateRequest("capability", 64 * kTestMiB);
+  by_capability.mutable_volume_capabilities(0)->mutable_mount()->set_fs_type("xfs");
+  for (auto& request : {by_class, by_capability}) {
+    const std::string id = fixture.MustCreate(request);
+    CHECK(fixture.response.volume().capacity_bytes() == 300 * kTestMiB);
+    CHECK(fixture.MustCreate(request) == id);
+    auto limited = request;
+    limited.set_name("limited");
+    limited.mutable_capacity_range()->set_limit_bytes(200 * kTestMiB);
+    const grpc::Status refused = fixture.Create(limited);
+    CHECK(refused.error_code() == StatusCode::OUT_OF_RANGE);
+    CHECK_THAT(refused.error_message(), Catch::Contains("XFS"));
+  }
+  by_class.set_name("any size");
+  by_class.mutable_capacity_range()->set_required_bytes(0);
+  by_class.mutable_capacity_range()->set_limit_bytes(int64_t{1} << 40);
+  fixture.MustCreate(by_class);
+  CHECK(fixture.response.volume().capacity_bytes() == 1024 * kTestMiB);
+}
+
 TEST_CASE("a volume from before this was kept takes on the first use that writes") {
   ControllerFixture fixture;
   VolumeSpec spec;

@@ -25,6 +25,8 @@ constexpr size_t kLongestString = 128;
 constexpr size_t kLongestMap = 4096;
 // What a claim without a size gets; Kubernetes never sends one.
 constexpr uint64_t kDefaultBytes = uint64_t{1} << 30;
+// mkfs.xfs makes no smaller ones: such a volume would never be mounted.
+constexpr uint64_t kLeastXfsBytes = 300 * kMiB;
 constexpr char kTopologyPrefix[] = "array.lunkeeper.io/";
 constexpr char kReachable[] = "reachable";
 
@@ -268,18 +270,19 @@ absl::Status CheckNoParameters(const char* field, const StringMap& parameters) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint64_t> ChooseSize(const csi::v1::CapacityRange* range, uint64_t source_bytes) {
+absl::StatusOr<uint64_t> ChooseSize(const csi::v1::CapacityRange* range, uint64_t source_bytes,
+                                    const std::string& fs_type) {
   if (range == nullptr) return source_bytes != 0 ? source_bytes : kDefaultBytes;
   RETURN_IF_ERROR(CheckRange(*range));
   const uint64_t limit = static_cast<uint64_t>(range->limit_bytes());
   // The smallest size that fits: CSI asks for required_bytes at least, and each byte more is paid for.
   uint64_t size = RoundUp(std::max(static_cast<uint64_t>(range->required_bytes()), source_bytes));
   if (size == 0) size = std::min(kDefaultBytes, limit / kMiB * kMiB);
+  if (fs_type == "xfs") size = std::max(size, kLeastXfsBytes);
   if (size != 0 && (limit == 0 || size <= limit)) return size;
   return absl::OutOfRangeError(
-      absl::StrFormat("capacity_range: volumes are whole MiB and never smaller than what they begin with (%d "
-                      "bytes); there is no "
-                      "size from %d to %d bytes",
+      absl::StrFormat("capacity_range: volumes are whole MiB, never smaller than what they begin with (%d "
+                      "bytes), and for XFS 300 MiB at least; there is no size from %d to %d bytes",
                       source_bytes, range->required_bytes(), range->limit_bytes()));
 }
 

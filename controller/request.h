@@ -64,9 +64,10 @@ std::string ClaimIn(const StringMap& parameters);
 // A snapshot has none.
 absl::Status CheckNoParameters(const char* field, const StringMap& parameters);
 
-// A whole number of MiB, at least as large as required and as the source, and within the limit. `range` null:
-// the source's size, or 1 GiB. OUT_OF_RANGE: no such size.
-absl::StatusOr<uint64_t> ChooseSize(const csi::v1::CapacityRange* range, uint64_t source_bytes);
+// A whole number of MiB, at least as large as required, as the source and as its file system has to be, and
+// within the limit. Where nothing is required: the source's size, or 1 GiB. OUT_OF_RANGE: no such size.
+absl::StatusOr<uint64_t> ChooseSize(const csi::v1::CapacityRange* range, uint64_t source_bytes,
+                                    const std::string& fs_type);
 // Whether a volume of this size is in `range` (null: any).
 bool IsSizeIn(const csi::v1::CapacityRange* range, uint64_t size_bytes);
 
