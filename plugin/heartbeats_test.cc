@@ -37,6 +37,16 @@ TEST_CASE("every replica hears a node, in rising order, and what becomes of its 
   CHECK(second.sink.last().boot == before.boot);
 }
 
+TEST_CASE("that a volume fails is said at once, and not with the next heartbeat") {
+  CoordinatorRig rig;
+  Controller& controller = rig.AddController();
+  HeartbeatingNode node(rig, {controller.port}, rig.node, absl::Minutes(5));
+  REQUIRE(Eventually([&] { return controller.sink.heartbeats() == 1 && node.looks >= 1; }));
+  node.Set(std::vector<Device>{DeviceOf("a", DeviceHealth::kFailed)});
+  node.sender->OnFence(fencing::ArrayId("fake"), {rig.node, 1, {kB}});  // it looks at its devices
+  CHECK(Eventually([&] { return controller.sink.last().failing == fencing::VolumeSet{kA}; }));
+}
+
 TEST_CASE("I/O that waits for an array which answers is not failing") {
   CoordinatorRig rig;
   Controller& controller = rig.AddController();

@@ -20,8 +20,9 @@
 //
 //   observing thread  each half second: asks the data path for the node's devices and kubelet's health, then
 //                     ends the I/O of fenced volumes. It may hang for as long as the data path hangs.
-//   sending thread    each half second: builds a heartbeat from what was last observed and hands it to every
-//                     stream. It never waits for a device, so a hanging data path does not silence the node.
+//   sending thread    each half second, and when the first one sees a volume begin or cease to fail: builds
+//                     a heartbeat from what was last observed and hands it to every stream. It never waits
+//                     for a device, so a hanging data path does not silence the node.
 //   connections'      read answers. An answer that names a new fence wakes the observing thread.
 //
 // `Sender::mutex_` guards what they share: the last observation and the reported fences. No call that may
@@ -63,15 +64,18 @@ class Sender final : public HeartbeatSender {
         paths_(options_.executor, options_.make_prober),
         limits_(view_.set_limits),
         observe_(std::make_unique<Periodic>(
-            options_.every, [this] { ObserveNode(); }, options_.executor)),
-        send_(std::make_unique<Periodic>(
-            options_.every, [this] { SendToReplicas(); }, options_.executor)) {}
+            options_.every, [this] { ObserveNode(); }, options_.executor)) {
+    auto send = std::make_unique<Periodic>(
+        options_.every, [this] { SendToReplicas(); }, options_.executor);
+    absl::MutexLock lock(&mutex_);
+    send_ = std::move(send);
+  }
 
   // Sending stops first, so that nothing begins a stream any more. The streams are cancelled together and
   // then awaited together: one slow peer costs its time once. Observing stops last, as an answer that arrives
   // until then wakes it.
   ~Sender() override {
-    send_.reset();
+    TakeSending().reset();
     EndStreams();
     observe_.reset();
   }
@@ -122,22 +126,17 @@ class Sender final : public HeartbeatSender {
       absl::MutexLock lock(&mutex_);
       kubelet_ok_ = kubelet_ok;
       idle_ = idle;
+      const fencing::VolumeSet before = failing_;
       // A data path that does not answer serves nobody, so all it had counts as failing.
-      if (!devices.ok()) {
+      if (devices.ok()) {
+        closed_ = closed;
+        TakeDevices(*devices, silent);
+      } else {
         failing_ = present_;
-        return;
       }
-      observed_ = true;
-      failing_.clear();
-      failed_.clear();
-      present_.clear();
-      closed_ = closed;
-      for (const Device& device : *devices) {
-        present_.insert(device.volume);
-        if (IsFailing(device, silent)) failing_.insert(device.volume);
-        if (device.health == DeviceHealth::kFailed) failed_.insert(device.volume);
-      }
+      if (failing_ != before && send_ != nullptr) send_->Wake();
     }
+    if (!devices.ok()) return;
     for (const auto& [array, fence] : open) {
       for (const VolumeId& volume : fence.second) {
         if (EndIo(volume, fence.first, *devices,
@@ -148,6 +147,25 @@ class Sender final : public HeartbeatSender {
     removed_.EndIo(*devices, view_.fail);
     limits_.Apply(*devices);
     DescribeDevices(*devices);  // last: only people wait for it
+  }
+
+  void TakeDevices(const std::vector<Device>& devices, const std::set<std::string>& silent)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    observed_ = true;
+    failing_.clear();
+    failed_.clear();
+    present_.clear();
+    for (const Device& device : devices) {
+      present_.insert(device.volume);
+      if (IsFailing(device, silent)) failing_.insert(device.volume);
+      if (device.health == DeviceHealth::kFailed) failed_.insert(device.volume);
+    }
+  }
+
+  // Nobody wakes it any more.
+  std::unique_ptr<Periodic> TakeSending() {
+    absl::MutexLock lock(&mutex_);
+    return std::move(send_);
   }
 
   // Heartbeats have landed there, and do so no more.
@@ -339,7 +357,9 @@ class Sender final : public HeartbeatSender {
   bool kubelet_ok_ ABSL_GUARDED_BY(mutex_) = true;
   std::map<fencing::ArrayId, ReportedFence> reported_fences_ ABSL_GUARDED_BY(mutex_);
 
-  std::unique_ptr<Periodic> observe_, send_;  // last: their threads use the other members
+  // Last: their threads use the other members.
+  std::unique_ptr<Periodic> observe_;
+  std::unique_ptr<Periodic> send_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

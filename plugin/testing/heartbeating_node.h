@@ -15,10 +15,11 @@
 namespace lunkeeper {
 
 struct HeartbeatingNode {
-  HeartbeatingNode(CoordinatorRig& rig, const std::vector<uint16_t>& ports, const NodeId& id)
+  HeartbeatingNode(CoordinatorRig& rig, const std::vector<uint16_t>& ports, const NodeId& id,
+                   absl::Duration every = absl::Milliseconds(50))
       : replicas(rig.Connect(ports)),
         sender(StartHeartbeatSender(
-            {.node = id, .every = absl::Milliseconds(50)}, SendOverGrpc(*replicas, id),
+            {.node = id, .every = every}, SendOverGrpc(*replicas, id),
             {.devices = [this] { return Look(); },
              .fail = [this](const Device& device, const std::string&) { return Fail(device); },
              .closed = [this](const std::vector<Device>& seen) { return ListClosed(seen); },
