@@ -162,26 +162,6 @@ TEST_CASE("a wrong, expired or foreign token is refused, said, and changes nothi
   CHECK(rig.array.ListGrants({})->empty());
 }
 
-TEST_CASE("who tries one wrong token after the other fills no log") {
-  CoordinatorRig rig;
-  ConnectedNode node(rig, {rig.AddController().port});
-  const VolumeId volume = rig.MakeVolume("v");
-  const CapturedLog log(rig.folder / "log");
-  const absl::Time begin = absl::Now();
-  for (int i = 0; i < 50; ++i) {
-    rig.WriteToken("wrong-" + std::to_string(i));
-    CHECK(absl::IsUnauthenticated(node.Acquire(volume, absl::ZeroDuration()).status()));
-  }
-  const std::string text = log.Text();
-  const auto lines = [&](const std::string& part) {
-    int found = 0;
-    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
-    return found;
-  };
-  CHECK(lines("UNAUTHENTICATED") >= 1);
-  CHECK(lines("UNAUTHENTICATED") <= 2 + absl::ToInt64Seconds(absl::Now() - begin));
-}
-
 TEST_CASE("a node that claims another's name is refused everything, and nothing changes") {
   CoordinatorRig rig;
   const uint16_t port = rig.AddController().port;
