@@ -275,8 +275,7 @@ class ControllerService final : public v1::Controller::Service {
       ASSIGN_OR_RETURN(const Volume before, volumes_->GetVolume(VolumeId(request->volume_id())));
       // A repeated call finds the volume grown already, and the same size is chosen again.
       // A volume never shrinks, so its size now is the least there is.
-      ASSIGN_OR_RETURN(const uint64_t size,
-                       ChooseSize(&request->capacity_range(), before.spec.size_bytes, before.spec.fs_type));
+      ASSIGN_OR_RETURN(const uint64_t size, ChooseSize(&request->capacity_range(), before.spec.size_bytes));
       ASSIGN_OR_RETURN(const Volume after, volumes_->ExpandVolume(before.id, size));
       response->set_capacity_bytes(static_cast<int64_t>(after.spec.size_bytes));
       response->set_node_expansion_required(

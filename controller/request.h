@@ -67,7 +67,7 @@ absl::Status CheckNoParameters(const char* field, const StringMap& parameters);
 // A whole number of MiB, at least as large as required, as the source and as its file system has to be, and
 // within the limit. Where nothing is required: the source's size, or 1 GiB. OUT_OF_RANGE: no such size.
 absl::StatusOr<uint64_t> ChooseSize(const csi::v1::CapacityRange* range, uint64_t source_bytes,
-                                    const std::string& fs_type);
+                                    const std::string& fs_type = "");
 // Whether a volume of this size is in `range` (null: any).
 bool IsSizeIn(const csi::v1::CapacityRange* range, uint64_t size_bytes);
 

@@ -1,10 +1,10 @@
 #pragma once
 // Sends a node's heartbeats to every controller replica each half second, and at once when a volume begins or
 // ceases to fail. Ends the I/O of volumes that an answer reports as fenced or whose array it reports as
-// removed, and sets the limits that it reports. One thread sends, another observes the node, so a hanging data
-// path does not silence the node. Thread-safe. Nothing fails: an ended stream is opened again, and a replica
-// that does not read misses heartbeats. The destructor closes the streams, which tells the controllers that
-// this node's kernel lives.
+// removed, and sets the limits that it reports. One thread sends, another observes the node, so a hanging
+// data path does not silence the node. Thread-safe. Nothing fails: an ended stream is opened again, and a
+// replica that does not read misses heartbeats. The destructor closes the streams, which tells the
+// controllers that this node's kernel lives.
 
 #include <functional>
 #include <map>
