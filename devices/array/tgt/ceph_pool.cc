@@ -26,7 +26,6 @@ constexpr char kConnectSeconds[] = "10", kCommandSeconds[] = "30";
 constexpr uint64_t kLargestImage = 64ull << 40;
 constexpr uint64_t kMostKeys = 1000;  // of one look
 constexpr size_t kSmallObject = 1 << 20;
-constexpr double kBlockSeconds = 30 * 24 * 3600;
 // Of <rados/librados.h>: LIBRADOS_CREATE_EXCLUSIVE; and what it answers to contents that differ, less where.
 constexpr int kExclusive = 1, kDiffers = -4095;
 constexpr uint64_t kObjectMap = 8;  // of <rbd/features.h>
@@ -298,10 +297,11 @@ int CephPool::AskMonitors(const std::string& command, std::string* answer) const
   return asked;
 }
 
-// 30 days: an hour, the default, is too short for a host that was paused.
-absl::Status CephPool::BlockClient(const std::string& address) const {
-  const nlohmann::json command = {
-      {"prefix", "osd blocklist"}, {"blocklistop", "add"}, {"addr", address}, {"expire", kBlockSeconds}};
+absl::Status CephPool::BlockClient(const std::string& address, absl::Duration lasts) const {
+  const nlohmann::json command = {{"prefix", "osd blocklist"},
+                                  {"blocklistop", "add"},
+                                  {"addr", address},
+                                  {"expire", absl::ToDoubleSeconds(lasts)}};
   std::string answer;
   const int asked = AskMonitors(command.dump(), &answer);
   return asked < 0 ? ExplainRefusal("shut out client " + address, asked) : absl::OkStatus();

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "devices/array/tgt/ceph_library.h"
 #include "devices/array/tgt/ceph_options.h"
 #include "devices/array/volume_store.h"
@@ -84,8 +85,9 @@ class CephPool {
 
   // This client's address, which it alone ever has.
   const std::string& address() const { return address_; }
-  // Has the cluster refuse this client from now on, for 30 days. May be repeated. See WaitForMap.
-  absl::Status BlockClient(const std::string& address) const;
+  // Has the cluster refuse this client from now on. May be repeated. See WaitForMap. An hour, Ceph's default,
+  // is too short for a host that was paused.
+  absl::Status BlockClient(const std::string& address, absl::Duration lasts = absl::Hours(30 * 24)) const;
   // Until this client knows the cluster's map as it is now. An operation that it begins then is done after
   // no more operation of clients that were blocked.
   absl::Status WaitForMap() const;

@@ -16,11 +16,8 @@
 #include "devices/array/tgt/gateway_lease.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <optional>
-#include <thread>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -37,8 +34,8 @@ constexpr int kMostMissed = 2;      // renewals between two looks of a watch tha
 constexpr int kLooks = 20;          // of a watch, in `takeover_after`
 constexpr double kHeldShare = 0.8;  // of `takeover_after`; what is answered later could be another's to say
 constexpr int kMostWaits = 12;      // of `takeover_after`, until TakeArray gives up
-// Monitors answer each after some 0.2 to 1 s, many at a time as fast as one.
-constexpr size_t kBlockers = 128;
+constexpr absl::Duration kRefused = absl::Hours(30 * 24);  // clients of the gateway before
+constexpr size_t kLongestRecord = 900'000;  // no gateway can read 1 MiB, and a takeover makes it longer
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
@@ -196,11 +193,13 @@ GatewayLease::GatewayLease(const CephPool& pool, const GatewayLeaseOptions& opti
       epoch_(record.epoch),
       renewed_(taken),
       record_(std::move(record)),
+      clients_(pool, record_.images),
       wanted_(taken),
       confirmed_(taken),
       renewals_(options.takeover_after / kRenewalsInTime, [this] { Renew(); }),
       confirmations_(options_.takeover_after, [this] { Confirm(); }),
-      looks_(options_.takeover_after / (2 * kRenewalsInTime), [this] { LookForOther(); }) {}
+      looks_(options_.takeover_after / (2 * kRenewalsInTime), [this] { LookForOther(); }),
+      endings_(options_.takeover_after / kRenewalsInTime, [this] { ForgetEnded(); }) {}
 
 GatewayLease::~GatewayLease() {
   ReleaseIfUnserved([] { return absl::OkStatus(); });
@@ -334,50 +333,56 @@ absl::StatusOr<std::string> GatewayLease::AwaitSuccessor(absl::Duration within) 
 }
 
 absl::Status GatewayLease::ShutOut() {
-  std::vector<ClientAddress> clients;
+  std::set<ClientAddress> clients;
   {
     const absl::MutexLock lock(&mu_);
-    clients.assign(record_.unfenced.begin(), record_.unfenced.end());
+    clients = record_.unfenced;
   }
-  std::vector<absl::Status> blocked(clients.size());
-  std::atomic<size_t> next = 0;
-  std::vector<std::jthread> blockers(std::min(kBlockers, clients.size()));
-  for (std::jthread& blocker : blockers) {
-    blocker = std::jthread([&] {
-      for (size_t i = next++; i < clients.size(); i = next++) blocked[i] = pool_.BlockClient(clients[i]);
-    });
-  }
-  blockers.clear();
-  for (const absl::Status& status : blocked) RETURN_IF_ERROR(status);
-  RETURN_IF_ERROR(pool_.WaitForMap());
-  shut_out_.insert(clients.begin(), clients.end());
+  RETURN_IF_ERROR(clients_.ShutOut(clients, kRefused));
   if (!clients.empty()) LogInfo("array", "the gateway before is shut out");
   return absl::OkStatus();
 }
 
 absl::Status GatewayLease::BeginServing(const ClientAddress& catalogue) {
-  return ChangeRecord([&](GatewayRecord& record) {
-    for (const ClientAddress& client : shut_out_) record.unfenced.erase(client);
+  return ChangeRecord([&, gone = shut_out()](GatewayRecord& record) {
+    for (const ClientAddress& client : gone) record.unfenced.erase(client);
     record.clients.insert(catalogue);
     record.ready = true;
   });
 }
 
 absl::Status GatewayLease::RegisterImage(const std::string& image, const std::set<ClientAddress>& clients) {
+  ASSIGN_OR_RETURN(const std::set<ClientAddress> alive, clients_.Register(image, clients));
   {
     const absl::MutexLock lock(&mu_);
-    const auto known = record_.images.find(image);
-    if (!lost_ && known != record_.images.end() && std::ranges::includes(known->second, clients))
-      return absl::OkStatus();
+    GatewayRecord next = record_;
+    next.images[image].insert(alive.begin(), alive.end());
+    if (!lost_ && next == record_) return absl::OkStatus();
+    if (FormatGatewayRecord(options_.array, next).size() > kLongestRecord)
+      return absl::ResourceExhaustedError(
+          absl::StrCat("array ", options_.array, ": its gateway's record is full: hand the array over"));
   }
   return ChangeRecord(
-      [&](GatewayRecord& record) { record.images[image].insert(clients.begin(), clients.end()); });
+      [&](GatewayRecord& record) { record.images[image].insert(alive.begin(), alive.end()); });
 }
 
-// A client that is registered while the list is made was not copied before, and stays.
+// Not in the tick: while monitors answer nobody, fences end all the same.
+void GatewayLease::ForgetEnded() {
+  const ImageClients ended = clients_.ended();
+  if (ended.empty()) return;
+  absl::Status forgotten = clients_.ShutOutEnded();
+  if (forgotten.ok())
+    forgotten = ChangeRecord([&](GatewayRecord& record) { EraseClients(ended, record.images); });
+  if (forgotten.ok()) return clients_.ForgetClients(ended);
+  const absl::MutexLock lock(&mu_);
+  if (!lost_) LogWarn("array", std::string(forgotten.message()));
+}
+
+// A client that is registered while the list is made was not copied before, and stays. So does one of a tgtd
+// that died with it, though its grant is gone by now.
 absl::Status GatewayLease::ForgetClosed(
     const std::function<absl::StatusOr<std::set<std::string>>()>& list_open) {
-  std::map<std::string, std::set<ClientAddress>> closed;
+  ImageClients closed;
   {
     const absl::MutexLock lock(&mu_);
     closed = record_.images;
@@ -385,13 +390,11 @@ absl::Status GatewayLease::ForgetClosed(
   if (closed.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::set<std::string> open, list_open());
   std::erase_if(closed, [&](const auto& image) { return open.contains(image.first); });
+  EraseClients(clients_.ended(), closed);
   if (closed.empty()) return absl::OkStatus();
-  return ChangeRecord([&](GatewayRecord& record) {
-    for (const auto& [image, clients] : closed) {
-      for (const ClientAddress& client : clients) record.images[image].erase(client);
-      if (record.images[image].empty()) record.images.erase(image);
-    }
-  });
+  RETURN_IF_ERROR(ChangeRecord([&](GatewayRecord& record) { EraseClients(closed, record.images); }));
+  clients_.ForgetClients(closed);
+  return absl::OkStatus();
 }
 
 }  // namespace lunkeeper

@@ -10,16 +10,13 @@
 //
 // What is shut out is shut out by every OSD, so the one before need not agree or even notice. It notices
 // when it next changes the record, or, while Ceph does not answer it, by `list_serving`: then `on_lost`.
-//
 // TakeArray watches the record of another gateway. One that changes is of a gateway that lives: it is left
 // alone, and TakeArray fails, or stands by and watches on. One that stands still for `takeover_after`, by
 // this host's steady clock, is taken. A look at it that takes long begins the time anew, since the cluster
 // may be slow for the other gateway too; so does a long time between two looks. No wall clock matters.
-//
 // An array is also given away, to one that stands by (array_handover.h): the record then says so, and is
 // renewed no more. Another gateway takes it at once, and shuts out the same clients as those of a dead one.
 // The giver takes it like a stranger: once the record has stood still.
-//
 // The same folder of the same host since the same boot goes on without a wait: its lock proves that no other
 // agent has it. Its tgtds go on too, if nobody has had the array in between.
 //
@@ -42,6 +39,7 @@
 #include "absl/time/time.h"
 #include "base/periodic.h"
 #include "devices/array/tgt/ceph_pool.h"
+#include "devices/array/tgt/gateway_clients.h"
 #include "devices/array/tgt/gateway_record.h"
 #include "devices/array/tgt/takeover_times.h"
 
@@ -78,11 +76,11 @@ class GatewayLease {
   TakeoverTimes& times() { return times_; }  // for people
   // Whether the tgtds of this host are the holder's own, with their clients in the record.
   bool tgtds_go_on() const { return tgtds_go_on_; }
-  // Shuts out the clients of those before, and waits until this client knows. A client that connects later
-  // knows from its beginning.
+  // The clients of the gateways before; see GatewayClients.
   absl::Status ShutOut();
-  // Which clients ShutOut has shut out.
-  const std::set<ClientAddress>& shut_out() const { return shut_out_; }
+  std::set<ClientAddress> shut_out() const { return clients_.shut_out(); }
+  // The images' clients. The ended ones are shut out and leave the record within about a second.
+  GatewayClients& clients() { return clients_; }
   // The others count as gone from now on. `catalogue`: another client of this gateway.
   absl::Status BeginServing(const ClientAddress& catalogue);
 
@@ -98,7 +96,8 @@ class GatewayLease {
   // OK: at some time since the call began the record named this gateway, so that no other one had changed
   // anything before. Asks Ceph. UNAVAILABLE: it does not, or Ceph does not answer in time.
   absl::Status ConfirmHeld() ABSL_LOCKS_EXCLUDED(confirm_mu_);
-  // An image is open by these clients, beside those it was open by before.
+  // An image is open by these clients, beside those it was open by before. UNAVAILABLE, too: all of them have
+  // ended. RESOURCE_EXHAUSTED: the record would become so long that nobody could take the array.
   absl::Status RegisterImage(const std::string& image, const std::set<ClientAddress>& clients)
       ABSL_LOCKS_EXCLUDED(mu_);
   // As FindStandbys says; the look takes `takeover_after`.
@@ -110,8 +109,8 @@ class GatewayLease {
   // After that: the host that has the array, or an empty text if this client has been shut out since, by the
   // next gateway. DEADLINE_EXCEEDED: none took it.
   absl::StatusOr<std::string> AwaitSuccessor(absl::Duration within) const;
-  // Forgets the clients of images that are not open any more. `list_open`: the images that are, of what was
-  // registered before it is called.
+  // Forgets the clients of images that are not open any more, but for the ended ones that are not
+  // shut out yet. `list_open`: the images that are, of what was registered before it is called.
   absl::Status ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>& list_open)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -120,6 +119,7 @@ class GatewayLease {
                std::chrono::steady_clock::time_point taken, GatewayState begun);
   void Renew() ABSL_LOCKS_EXCLUDED(mu_);
   void Confirm() ABSL_LOCKS_EXCLUDED(confirm_mu_);
+  void ForgetEnded() ABSL_LOCKS_EXCLUDED(mu_);
   void LookForOther();
   void TellLost(const absl::Status& why);
   // `last`: whatever comes of it, no change follows.
@@ -132,7 +132,6 @@ class GatewayLease {
   std::optional<std::set<std::string>> served_;  // at the looks' last; nothing: renewals succeeded
   const bool tgtds_go_on_;
   const uint64_t epoch_;
-  std::set<ClientAddress> shut_out_;
   // When the last change that succeeded began: a watcher sees it then or later.
   std::atomic<std::chrono::steady_clock::time_point> renewed_;
   std::atomic<bool> told_ = false;      // on_lost
@@ -140,11 +139,12 @@ class GatewayLease {
   absl::Mutex mu_;                      // held while the record is changed
   GatewayRecord record_ ABSL_GUARDED_BY(mu_);
   bool lost_ ABSL_GUARDED_BY(mu_) = false;  // or given away
+  GatewayClients clients_;
   absl::Mutex confirm_mu_;
   // The last call to ConfirmHeld, and the beginning of the last look that found this gateway in the record.
   std::chrono::steady_clock::time_point wanted_ ABSL_GUARDED_BY(confirm_mu_);
   std::chrono::steady_clock::time_point confirmed_ ABSL_GUARDED_BY(confirm_mu_);
-  Periodic renewals_, confirmations_, looks_;  // last: their threads use the others
+  Periodic renewals_, confirmations_, looks_, endings_;  // last: their threads use the others
 };
 
 }  // namespace lunkeeper

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <map>
 #include <thread>
 #include <utility>
 
@@ -20,6 +19,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/steady_deadline.h"
+#include "devices/array/tgt/ended_clients.h"
 #include "devices/array/tgt/target_number.h"
 
 namespace lunkeeper {
@@ -214,15 +214,16 @@ void GrantTargets::TryOpenHeld(const Restoration& restoration, const Backing& ba
   if (!IsHeldAs(restoration)) return;
   // Of one that was released while the store was asked, nobody would delete a target that is held again.
   if (!IsWanted(grant).value_or(false)) return;
-  // A call may have opened it before it was held, outside the gate.
-  if (!restoration.is_open) table_.ForgetOpen(grant);
+  // A call may have opened it since; or before it was held, outside the gate.
+  const bool is_open = restoration.is_open || table_.IsOpen(grant);
+  if (!restoration.is_open && backing.ok()) table_.ForgetOpen(grant);
   absl::Status opened = backing.status();
   if (opened.ok())
     opened = restoration.is_open ? table_.ResumeOpen(grant, *backing) : OpenTarget(grant, *backing);
   if (opened.ok()) {
     ForgetHeld(grant.generation);  // inside the gate, in which a growth may hold it again
     LogInfo("array", "a volume is put back that could not be before", {{"volume", grant.volume.value()}});
-  } else if (!restoration.is_open) {
+  } else if (!is_open) {
     table_.HoldTarget(grant).IgnoreError();  // again: a growth in between has set it ready
   }
 }
@@ -261,6 +262,7 @@ absl::Status GrantTargets::GrowLun(const GrantRow& grant) {
   // tgtd opens the image anew, and so hangs on one that is silent.
   ASSIGN_OR_RETURN(const LunBacking backing, gated_questions_.BackingOf(grant));
   const absl::Status closed = CloseTarget(grant);
+  if (closed.ok()) EndClientsOfClosed(catalogue_, images_, grant);
   // Whether or not it was closed: an offline target would be an outage.
   absl::Status opened = OpenTarget(grant, backing);
   if (opened.ok()) opened = table_.EndPause(grant);

@@ -80,6 +80,10 @@ class ImageStore {
   // tgtd has opened this image, perhaps not for the first time, and nobody can write to it that way yet.
   // UNAVAILABLE: nobody may.
   virtual absl::Status RegisterOpened(const std::string& path) const = 0;
+  // The store's own clients by which tgtd has, or had, this image open; and that some of them send nothing
+  // more, since their tgtd is gone or has closed the image.
+  virtual std::set<std::string> ListClients(const std::string&) const { return {}; }
+  virtual void EndClients(const std::string&, const std::set<std::string>&) const {}
   // About once a second. `list_open`: the images that tgtd may have open, of those registered before the
   // call.
   virtual void ForgetClosed(
@@ -131,10 +135,8 @@ class ImageStore {
   // For good. NOT_FOUND: there is none of this name.
   virtual absl::Status DeleteOrphan(const std::string& name) const = 0;
 
-  // How many bytes tgtd shows of an image.
-  virtual absl::StatusOr<uint64_t> ReadSize(const std::string& path) const = 0;
-  // What an image takes of the store.
-  virtual absl::StatusOr<uint64_t> MeasureImage(const std::string& path) const = 0;
+  virtual absl::StatusOr<uint64_t> ReadSize(const std::string& path) const = 0;      // as tgtd shows it
+  virtual absl::StatusOr<uint64_t> MeasureImage(const std::string& path) const = 0;  // what it takes
   virtual absl::StatusOr<PoolCapacity> MeasureCapacity() const = 0;
   // All of `image` that may be other than zero, a page at a time. It does not change meanwhile.
   virtual absl::StatusOr<BlockPage> FindData(const PoolImage& image, uint64_t offset, size_t limit) const = 0;

@@ -26,7 +26,7 @@ namespace lunkeeper {
 namespace {
 
 // Files at a time: so the waits for the disk overlap, and syncs share one flush of its cache.
-constexpr size_t kAtOnce = 8;
+constexpr size_t kFilesAtOnce = 8;
 // Whose writers wait now and then: tgtd's threads are few, and one that waits for a file keeps the others'
 // I/O too.
 constexpr size_t kHeldAtOnce = 4;
@@ -187,7 +187,7 @@ absl::Status PoolClones::CheckTime(const File& file, std::chrono::steady_clock::
 }
 
 absl::Status PoolClones::ShareAll(std::chrono::steady_clock::time_point end) {
-  return ForEach([this, end](File& file) { return ShareOne(file, end); }, kAtOnce);
+  return ForEach([this, end](File& file) { return ShareOne(file, end); }, kFilesAtOnce);
 }
 
 absl::Status PoolClones::CompleteOne(const File& file) {
@@ -198,7 +198,7 @@ absl::Status PoolClones::CompleteOne(const File& file) {
 }
 
 absl::Status PoolClones::Complete() {
-  RETURN_IF_ERROR(ForEach(CompleteOne, kAtOnce));
+  RETURN_IF_ERROR(ForEach(CompleteOne, kFilesAtOnce));
   // After the files: an entry leads to a whole file, or there is none.
   std::set<std::string> synced;
   for (const File& file : files_) {

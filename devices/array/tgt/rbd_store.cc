@@ -74,8 +74,11 @@ RbdName RbdStore::NameOf(const std::string& path) const {
 absl::StatusOr<LunBacking> RbdStore::BackingOf(const std::string& path) const {
   const RbdName name = NameOf(path);
   RETURN_IF_ERROR(pool_->WaitForMap());
+  const absl::Status ended = lease_->clients().ShutOutEnded(path);
+  if (!ended.ok()) LogWarn("array", std::string(ended.message()));  // and it is tried again
   ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, "", /*read_only=*/true));
   RETURN_IF_ERROR(pool_->CheckCacheOf(image, name.image));
+  // Also that of a tgtd that was killed, which a first write would wait for until its watch ends, up to 30 s.
   const absl::Status freed = BreakImageLock(*pool_, image, lease_->shut_out());
   if (!freed.ok()) LogWarn("array", std::string(freed.message()));  // tgtd does it when it first writes
   const CephOptions& options = pool_->options();

@@ -50,6 +50,12 @@ class RbdStore final : public ImageStore {
   absl::Status ConfirmHeld() const override { return lease_->ConfirmHeld(); }
   absl::Status RegisterOpened(const std::string& path) const override;
   void ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>& list_open) const override;
+  std::set<std::string> ListClients(const std::string& path) const override {
+    return lease_->clients().ClientsOf(path);
+  }
+  void EndClients(const std::string& path, const std::set<std::string>& clients) const override {
+    lease_->clients().NoteEnded(path, clients);
+  }
   bool may_be_silent_alone() const override { return true; }
   bool can_clone() const override { return true; }
 

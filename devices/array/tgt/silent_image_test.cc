@@ -321,5 +321,27 @@ TEST_CASE_METHOD(WithOneSilent,
   CHECK_FALSE(HasTarget(grant));
 }
 
+// Its node is at it, and may have to log in again.
+TEST_CASE_METHOD(WithOneSilent,
+                 "a held target that a call has opened is not shut when its image is refused") {
+  const Grant& grant = grants[2];
+  EndTgtd();
+  std::atomic<int> asked = 0;
+  store.Damage(grant.volume, [&] { ++asked; });
+  Serve();
+  CHECK_FALSE(Writes(grant));
+  {
+    const auto pass = gates.Enter(grant.volume, absl::Now() + absl::Minutes(1));
+    REQUIRE(pass.has_value());
+    CHECK(targets->OpenTarget(RowOf(grant), LunBacking{.path = store.VolumePath(grant.volume)}) ==
+          absl::OkStatus());
+  }
+  const int before = asked;
+  CHECK(Eventually([&] { return asked > before + 2; }));
+  CHECK(Writes(grant));
+  store.LetAnswer();
+  daemon.reset();
+}
+
 }  // namespace
 }  // namespace lunkeeper::testing

@@ -61,10 +61,11 @@ bool IsAmong(const std::vector<std::string>& portals, const std::string& portal)
 }  // namespace
 
 TgtDaemon::TgtDaemon(TgtDaemonOptions options, TgtClient& client, ImageOpenings* openings, PutBack put_back,
-                     Tick tick)
+                     Tick tick, Gone gone)
     : options_(std::move(options)),
       put_back_(std::move(put_back)),
       tick_(std::move(tick)),
+      gone_(std::move(gone)),
       client_(client),
       openings_(openings),
       lock_(options_.lock_path),
@@ -173,6 +174,7 @@ absl::StatusOr<TgtDaemon::Process> TgtDaemon::FindOrSpawn() {
       continue;
     }
     if (!child_handle) {
+      if (gone_) gone_();
       ASSIGN_OR_RETURN(child, SpawnTgtd(options_, output_.path(), *lock));
       FAIL_POINT("array.tgtd.spawned");
       child_handle = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));

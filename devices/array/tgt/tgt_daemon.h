@@ -61,11 +61,13 @@ class TgtDaemon {
   using PutBack = std::function<absl::Status(bool taken_over)>;
   // Called about once a second while tgtd is well; never beside PutBack.
   using Tick = std::function<void()>;
+  // Called just before tgtd is started, while its lock proves that none runs. Answers at once.
+  using Gone = std::function<void()>;
 
   // `client`, which outlives it, is for the tgtd that is found or started, and for no other's answers; so is
   // `openings`, which may be null.
-  TgtDaemon(TgtDaemonOptions options, TgtClient& client, ImageOpenings* openings, PutBack put_back,
-            Tick tick);
+  TgtDaemon(TgtDaemonOptions options, TgtClient& client, ImageOpenings* openings, PutBack put_back, Tick tick,
+            Gone gone = nullptr);
   ~TgtDaemon() { StopWatching(); }
   TgtDaemon(const TgtDaemon&) = delete;
   TgtDaemon& operator=(const TgtDaemon&) = delete;
@@ -121,6 +123,7 @@ class TgtDaemon {
   const TgtDaemonOptions options_;
   const PutBack put_back_;
   const Tick tick_;
+  const Gone gone_;
   TgtClient& client_;
   ImageOpenings* const openings_;
   const TgtdLock lock_;

@@ -23,6 +23,7 @@
 #include "base/periodic.h"
 #include "base/status_macros.h"
 #include "base/steady_deadline.h"
+#include "devices/array/tgt/ended_clients.h"
 #include "devices/array/tgt/tgtd_lock.h"
 
 namespace lunkeeper {
@@ -121,7 +122,8 @@ struct TgtServers::Server {
               targets.ReleaseLeftOvers();
               targets.RetryHeld();
               table.DeleteOldAccounts();
-            }),
+            },
+            [&catalogue, &images, number] { EndClientsOfTgtd(catalogue, images, number); }),
         errors(kLookForErrors, [this] { table.ShowErrors(); }) {}
 
   // The portals first: a node that comes back is refused a connection, and tries the next portal.

@@ -1,0 +1,113 @@
+#include "devices/array/tgt/gateway_clients.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <iterator>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+// Monitors answer each after some 0.2 to 1 s, many at a time as fast as one.
+constexpr size_t kBlockers = 128;
+// Of a process that is gone, or of an image that it has closed, nothing is left but what is under way. A
+// month, as for a host that may wake, would fill the cluster's map where a tgtd dies again and again.
+constexpr absl::Duration kEndedLasts = absl::Hours(1);
+
+}  // namespace
+
+void EraseClients(const ImageClients& gone, ImageClients& images) {
+  for (const auto& [image, clients] : gone) {
+    const auto found = images.find(image);
+    if (found == images.end()) continue;
+    for (const ClientAddress& client : clients) found->second.erase(client);
+    if (found->second.empty()) images.erase(found);
+  }
+}
+
+absl::Status GatewayClients::ShutOut(const std::set<ClientAddress>& clients, absl::Duration lasts) {
+  const std::vector<ClientAddress> all(clients.begin(), clients.end());
+  std::vector<absl::Status> blocked(all.size());
+  std::atomic<size_t> next = 0;
+  std::vector<std::jthread> blockers(std::min(kBlockers, all.size()));
+  for (std::jthread& blocker : blockers) {
+    blocker = std::jthread([&] {
+      for (size_t i = next++; i < all.size(); i = next++) blocked[i] = pool_.BlockClient(all[i], lasts);
+    });
+  }
+  blockers.clear();
+  for (const absl::Status& status : blocked) RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(pool_.WaitForMap());
+  const absl::MutexLock lock(&mu_);
+  shut_out_.insert(all.begin(), all.end());
+  return absl::OkStatus();
+}
+
+std::set<ClientAddress> GatewayClients::shut_out() const {
+  const absl::MutexLock lock(&mu_);
+  return shut_out_;
+}
+
+absl::StatusOr<std::set<ClientAddress>> GatewayClients::Register(const std::string& image,
+                                                                 const std::set<ClientAddress>& clients) {
+  const absl::MutexLock lock(&mu_);
+  const auto ended = ended_.find(image);
+  std::set<ClientAddress> alive;
+  for (const ClientAddress& client : clients) {
+    const bool has_ended = ended != ended_.end() && ended->second.contains(client);
+    if (!has_ended && !shut_out_.contains(client)) alive.insert(client);
+  }
+  if (alive.empty())
+    return absl::UnavailableError(absl::StrCat(
+        "image ", image, ": it is seen to be open by nobody but a tgtd that has ended; try again"));
+  known_[image].insert(alive.begin(), alive.end());
+  return alive;
+}
+
+std::set<ClientAddress> GatewayClients::ClientsOf(const std::string& image) const {
+  const absl::MutexLock lock(&mu_);
+  const auto found = known_.find(image);
+  return found == known_.end() ? std::set<ClientAddress>() : found->second;
+}
+
+void GatewayClients::NoteEnded(const std::string& image, const std::set<ClientAddress>& clients) {
+  if (clients.empty()) return;
+  const absl::MutexLock lock(&mu_);
+  ended_[image].insert(clients.begin(), clients.end());
+}
+
+ImageClients GatewayClients::ended() const {
+  const absl::MutexLock lock(&mu_);
+  return ended_;
+}
+
+absl::Status GatewayClients::ShutOutEnded(const std::string& image) {
+  std::set<ClientAddress> clients;
+  {
+    const absl::MutexLock lock(&mu_);
+    const auto ended = ended_.find(image);
+    if (ended == ended_.end()) return absl::OkStatus();
+    std::ranges::set_difference(ended->second, shut_out_, std::inserter(clients, clients.end()));
+  }
+  return clients.empty() ? absl::OkStatus() : ShutOut(clients, kEndedLasts);
+}
+
+absl::Status GatewayClients::ShutOutEnded() {
+  std::set<ClientAddress> clients;
+  for (const auto& [image, of_image] : ended()) clients.insert(of_image.begin(), of_image.end());
+  for (const ClientAddress& client : shut_out()) clients.erase(client);
+  return clients.empty() ? absl::OkStatus() : ShutOut(clients, kEndedLasts);
+}
+
+void GatewayClients::ForgetClients(const ImageClients& gone) {
+  const absl::MutexLock lock(&mu_);
+  EraseClients(gone, known_);
+  EraseClients(gone, ended_);
+}
+
+}  // namespace lunkeeper

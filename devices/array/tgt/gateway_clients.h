@@ -1,0 +1,72 @@
+#pragma once
+// The clients of Ceph by which tgtd has images open, as the gateway's record names them (gateway_record.h),
+// and which of them are shut out:
+//
+//   Register --> in the record --NoteEnded--> ended --ShutOutEnded--> shut out --> not in the record:
+//   ForgetClients
+//
+// A client that ends while its image stays granted, with its tgtd or when the image is opened anew, would
+// stay in the record for as long as the grant: after months there would be so many that nobody could read the
+// record. It is shut out before it leaves the record, since what it had sent may still be under way. That it
+// has ended is known to this process alone. Where that dies in between, the record names the client as ever.
+//
+// An address is never used twice, so one that has ended is never registered again, though an image shows it
+// for some seconds more. Thread-safe. Only calls that shut out ask Ceph.
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "devices/array/tgt/ceph_pool.h"
+#include "devices/array/tgt/gateway_record.h"
+
+namespace lunkeeper {
+
+using ImageClients = std::map<std::string, std::set<ClientAddress>>;
+
+// Takes these from `images`, and with its last client the image.
+void EraseClients(const ImageClients& gone, ImageClients& images);
+
+class GatewayClients {
+ public:
+  // `images`: the record's. The pool outlives it.
+  GatewayClients(const CephPool& pool, ImageClients images) : pool_(pool), known_(std::move(images)) {}
+  GatewayClients(const GatewayClients&) = delete;
+  GatewayClients& operator=(const GatewayClients&) = delete;
+
+  // Has the cluster refuse these clients from now on, and waits until this client knows. A client that
+  // connects later knows from its beginning. `lasts`: for how long it refuses them.
+  absl::Status ShutOut(const std::set<ClientAddress>& clients, absl::Duration lasts) ABSL_LOCKS_EXCLUDED(mu_);
+  std::set<ClientAddress> shut_out() const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // An image is seen to be open by these clients. Those of them that have not ended, which belong into the
+  // record. UNAVAILABLE: there is none.
+  absl::StatusOr<std::set<ClientAddress>> Register(const std::string& image,
+                                                   const std::set<ClientAddress>& clients)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Those of an image that were registered, and not forgotten.
+  std::set<ClientAddress> ClientsOf(const std::string& image) const ABSL_LOCKS_EXCLUDED(mu_);
+  // These send nothing more: the process is gone, or has closed the image.
+  void NoteEnded(const std::string& image, const std::set<ClientAddress>& clients) ABSL_LOCKS_EXCLUDED(mu_);
+  ImageClients ended() const ABSL_LOCKS_EXCLUDED(mu_);  // and not forgotten
+  // Of one image, or of all.
+  absl::Status ShutOutEnded(const std::string& image) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status ShutOutEnded() ABSL_LOCKS_EXCLUDED(mu_);
+  // They are not in the record any more.
+  void ForgetClients(const ImageClients& gone) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  const CephPool& pool_;
+  mutable absl::Mutex mu_;
+  ImageClients known_ ABSL_GUARDED_BY(mu_);  // in the record, or about to be
+  ImageClients ended_ ABSL_GUARDED_BY(mu_);
+  std::set<ClientAddress> shut_out_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace lunkeeper

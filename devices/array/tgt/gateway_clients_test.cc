@@ -1,0 +1,146 @@
+// Part of rbd_array_test: needs a Ceph. What becomes of clients that end while their image stays granted.
+
+#include <signal.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "devices/array/tgt/gateway_lease.h"
+#include "devices/array/tgt/testing/lease_gateway.h"
+#include "devices/array/tgt/testing/on_ceph.h"
+#include "devices/array/tgt/testing/replaced_call.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+// Where the monitors shut nobody out.
+std::atomic<int> refusals = 0;
+decltype(CephLibrary::rados_mon_command) command_for_real;
+int RefuseToBlock(CephLibrary::Handle cluster, const char** command, size_t commands, const char* in,
+                  size_t in_size, char** out, size_t* out_size, char** text, size_t* text_size) {
+  if (!absl::StrContains(command[0], "osd blocklist"))
+    return command_for_real(cluster, command, commands, in, in_size, out, out_size, text, text_size);
+  ++refusals;
+  return -EIO;
+}
+
+// Of an image that stays granted, a client that ends and one that goes on.
+struct WithClients : Leases {
+  WithClients() {
+    a.TakeAndServe();
+    REQUIRE(a.lease->RegisterImage("lk/i", {tgtd->address(), kOther}) == absl::OkStatus());
+  }
+  std::set<ClientAddress> Named() const {
+    const GatewayRecord record = a.Record();
+    const auto found = record.images.find("lk/i");
+    return found == record.images.end() ? std::set<ClientAddress>() : found->second;
+  }
+
+  inline static const ClientAddress kOther = "127.0.0.1:0/4294967288";
+  Gateway a{array, "host-a"};
+  std::unique_ptr<CephPool> tgtd = ConnectToCeph();
+};
+
+struct WithSharedVolume : OnCeph {
+  WithSharedVolume() : OnCeph(2) {}
+  Grant Acquire(const VolumeId& volume, const NodeId& node) {
+    const auto grant = cluster->grants().AcquireGrant(
+        {.volume = volume, .node = node, .access = Access::kSharedWrite}, absl::ZeroDuration());
+    REQUIRE(grant.status() == absl::OkStatus());
+    return *grant;
+  }
+};
+
+// Ends one by SIGKILL, and waits for the next one.
+void KillTgtd(const OnCeph& on, int control_port) {
+  const pid_t killed = TgtdProcess(control_port);
+  REQUIRE(killed > 0);
+  ::kill(killed, SIGKILL);
+  REQUIRE(Eventually([&] {
+    const pid_t now = TgtdProcess(control_port);
+    return now > 0 && now != killed && on.array->CheckTgtd().ok();
+  }));
+}
+
+}  // namespace
+
+TEST_CASE_METHOD(WithClients, "gateway lease: a client that has ended is shut out and then forgotten") {
+  a.lease->clients().NoteEnded("lk/i", {tgtd->address()});
+  CHECK(Eventually([&] { return Named() == std::set<ClientAddress>{kOther}; }));
+  CHECK(a.lease->shut_out().contains(tgtd->address()));
+  CHECK(a.CanWrite());
+  CHECK(!tgtd->WriteKey("lunkeeper.test." + array, "k", "v").ok());
+  CHECK(a.lost == 0);
+  // An image shows it for a while.
+  CHECK(absl::IsUnavailable(a.lease->RegisterImage("lk/i", {tgtd->address()})));
+  const ClientAddress next = "127.0.0.1:0/4294967287";
+  CHECK(a.lease->RegisterImage("lk/i", {tgtd->address(), next}) == absl::OkStatus());
+  CHECK(Named() == std::set<ClientAddress>{kOther, next});
+}
+
+// As where the agent is killed in between.
+TEST_CASE_METHOD(WithClients, "gateway lease: a client that has ended is named until it is shut out") {
+  Gateway b(array, "host-b");
+  {
+    command_for_real = Library().rados_mon_command;
+    refusals = 0;
+    const ReplacedCall command(Library().rados_mon_command, RefuseToBlock);
+    a.lease->clients().NoteEnded("lk/i", {tgtd->address()});
+    CHECK(Eventually([&] { return refusals > 1; }));
+    CHECK(a.lease->ForgetClosed([] { return std::set<std::string>(); }) == absl::OkStatus());
+    CHECK(Named() == std::set<ClientAddress>{tgtd->address()});  // the other one has closed it
+    CHECK_FALSE(a.lease->shut_out().contains(tgtd->address()));
+    a.Die();
+  }
+  b.TakeAndServe();
+  CHECK(b.lease->shut_out().contains(tgtd->address()));
+  CHECK(b.CanWrite());
+  CHECK(!tgtd->WriteKey("lunkeeper.test." + array, "k", "v").ok());
+}
+
+TEST_CASE_METHOD(WithClients, "gateway lease: a record that nobody could read is not written") {
+  std::set<ClientAddress> many;
+  for (int i = 0; i < 50'000; ++i) many.insert(absl::StrCat("127.0.0.1:0/", i));
+  CHECK(absl::IsResourceExhausted(a.lease->RegisterImage("lk/j", many)));
+  CHECK(a.Record().images.size() == 1);
+  CHECK(a.lease->ConfirmHeld() == absl::OkStatus());
+}
+
+TEST_CASE_METHOD(OnCeph, "on Ceph: a volume goes on soon after tgtd was killed, and the record stays short") {
+  const VolumeId volume = Make("v");
+  REQUIRE(Login(volume)->Write(0, 'a'));
+  const auto pool = CephPool::Connect(options.ceph);
+  REQUIRE(pool.status() == absl::OkStatus());
+  for (int i = 0; i < 3; ++i) {
+    KillTgtd(*this, options.control_port);
+    const absl::Time served = absl::Now();
+    CHECK(Login(volume)->Write(0, 'b'));
+    CHECK(absl::Now() - served < absl::Seconds(10));  // the dead client's watch lasts for 30
+  }
+  CHECK(Eventually([&] {
+    const auto record = ReadGatewayRecord(**pool, options.name);
+    return record.ok() && record->has_value() && (*record)->images.at(ImageOf(volume)).size() == 1;
+  }));
+}
+
+// Which of the clients of an image that two tgtds have open is whose, nobody knows.
+TEST_CASE_METHOD(WithSharedVolume, "on Ceph: the end of one tgtd shuts out no client of another one") {
+  const VolumeId volume = Make("v");
+  const Grant a = Acquire(volume, kA), b = Acquire(volume, kB);
+  REQUIRE(a.connection.portal != b.connection.portal);
+  const auto goes_on = PlainInitiator::Login(b.connection);
+  REQUIRE(goes_on.status() == absl::OkStatus());
+  REQUIRE((*goes_on)->Write(0, 'b'));
+  KillTgtd(*this, options.control_port + (a.connection.portal == options.portals.front() ? 0 : 1));
+  absl::SleepFor(absl::Seconds(3));  // in which ended clients are shut out
+  CHECK((*goes_on)->Write(1, 'b'));
+}
+
+}  // namespace lunkeeper::testing
