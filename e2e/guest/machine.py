@@ -65,11 +65,13 @@ class Guest(WithQemu):
         disks: list[str] | None = None,
         memory: str = "1536M",
         processors: int = 2,
+        kernel_options: str = "",
         start: bool = True,
     ) -> None:
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.memory, self.processors = memory, processors
+        self.kernel_line = f"{KERNEL_LINE} {kernel_options}"
         self.disks = [self._make_disk(number, size) for number, size in enumerate(disks or [])]
         self.console = self.folder / "console.log"
         self._socket: socket.socket | None = None
@@ -107,7 +109,7 @@ class Guest(WithQemu):
 
     def _command(self, initramfs: pathlib.Path, commands: pathlib.Path) -> list[str]:
         words = HARDWARE.split() + ["-smp", str(self.processors), "-m", self.memory]
-        words += ["-kernel", str(kernel().image), "-initrd", str(initramfs), "-append", KERNEL_LINE]
+        words += ["-kernel", str(kernel().image), "-initrd", str(initramfs), "-append", self.kernel_line]
         words += ["-serial", f"file:{self.console}"]
         words += ["-chardev", f"socket,id=commands,path={commands},server=on,wait=off"]
         words += ["-device", "virtserialport,chardev=commands,name=commands"]
@@ -157,9 +159,11 @@ class Guest(WithQemu):
             seconds,
         )
 
-    def story(self, name: str, seconds: float = 240, **environment: object) -> dict[str, Any]:
-        """What a story of life.py found, told by its last line."""
-        said = self.python("guest.life", name, seconds=seconds, LUNKEEPER=places.LUNKEEPER, **environment)
+    def story(
+        self, name: str, seconds: float = 240, module: str = "guest.life", **environment: object
+    ) -> dict[str, Any]:
+        """What a story of life.py, or of another module, found, told by its last line."""
+        said = self.python(module, name, seconds=seconds, LUNKEEPER=places.LUNKEEPER, **environment)
         return dict(json.loads(said.strip().split("\n")[-1]))
 
     def _answer(self, number: int, deadline: float) -> Result:
