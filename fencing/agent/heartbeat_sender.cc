@@ -357,9 +357,9 @@ class Sender final : public HeartbeatSender {
   bool kubelet_ok_ ABSL_GUARDED_BY(mutex_) = true;
   std::map<fencing::ArrayId, ReportedFence> reported_fences_ ABSL_GUARDED_BY(mutex_);
 
-  // Last: their threads use the other members.
-  std::unique_ptr<Periodic> observe_;
+  // Last: their threads use the other members. The first one's thread looks for the second one.
   std::unique_ptr<Periodic> send_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Periodic> observe_;
 };
 
 }  // namespace
