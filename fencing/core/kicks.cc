@@ -30,12 +30,22 @@ bool ReachesAll(const State& state, const NodeId& node, const Pod& pod) {
       pod.volumes, [&](const auto& entry) { return state.evidence.Reaches(node, entry.first, state.now); });
 }
 
+// A volume of it is in the record of an open failover.
+bool IsBeingMoved(const State& state, const NodeId& node, const Pod& pod) {
+  const auto* record = state.cluster.FindFence(node);
+  return record && std::ranges::any_of(pod.volumes, [&](const auto& entry) {
+           const auto some = record->volumes.find(entry.first);
+           return some != record->volumes.end() && HaveCommonVolume(entry.second, some->second);
+         });
+}
+
 // A device of its own failed for good, and array and path work again. No restart of a container brings such a
-// device back: only a new pod gets a new one. While a fence is open its volumes are that failover's. Whether
+// device back: only a new pod gets a new one. While a fence is open its volumes, and no others, are that
+// failover's: one that a person put at one array stays for as long as he wants it. Whether
 // the node has the grant still is not asked: an array that went back in time knows no more of it. But what
 // another instance holds is that one's, and so is the pod.
 bool NeedsNewDevice(const State& state, const NodeId& node, const NodeEvidence& known, const Pod& pod) {
-  if (known.heartbeat.failed.empty() || state.cluster.FindFence(node) || !ReachesAll(state, node, pod))
+  if (known.heartbeat.failed.empty() || IsBeingMoved(state, node, pod) || !ReachesAll(state, node, pod))
     return false;
   return std::ranges::any_of(pod.volumes, [&](const auto& entry) {
     return std::ranges::any_of(entry.second, [&](const VolumeId& volume) {
