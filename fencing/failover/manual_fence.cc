@@ -20,7 +20,7 @@
 // back.
 //
 //   fence:    ResolveNode -> CreateFence -> FollowFence (in force, or unknown node) -> ReportOutcome
-//   unfence:  FencesOf -> for each: DeleteFence -> FollowFence (gone)
+//   unfence:  FencesOf -> for each: DeleteFence; then for each: FollowFence (gone)
 //
 // A NodeFence is polled and not watched: five requests a second for a few seconds, in return for no thread
 // and no restart logic.
@@ -250,9 +250,8 @@ std::string ProgressOf(const RecordFacts& facts) {
 
 // The deletion is only a request: the finalizer keeps the object until the controller has lifted the fence at
 // every array. A new NodeFence of the same name has another UID, and so counts as gone.
-absl::Status LiftFence(const ManualFenceIo& io, const RecordFacts& facts) {
+absl::Status AwaitLifted(const ManualFenceIo& io, const RecordFacts& facts) {
   const NodeFence& fence = facts.fence;
-  RETURN_IF_ERROR(DeleteFence(io, fence));
   TimelinePrinter printer(io);
   printer.SkipEntries(facts);
   std::string progress = ToSentence(fence.phase);
@@ -295,8 +294,12 @@ absl::Status RequestManualUnfence(const ManualFenceIo& io, const std::string& no
     RETURN_IF_ERROR(ResolveNode(io, node).status());
     io.print_line(absl::StrCat("node ", node, " is not fenced"));
   }
-  for (const RecordFacts& each : fences) RETURN_IF_ERROR(LiftFence(io, each));
-  return absl::OkStatus();
+  // All of them are asked for before one is waited for: a name that two of them close is opened only when
+  // nobody wants it closed, and one may wait for an array that does not come back.
+  for (const RecordFacts& each : fences) RETURN_IF_ERROR(DeleteFence(io, each.fence));
+  absl::Status lifted;
+  for (const RecordFacts& each : fences) lifted.Update(AwaitLifted(io, each));
+  return lifted;
 }
 
 }  // namespace lunkeeper::fencing

@@ -157,6 +157,17 @@ TEST_CASE("a fence is lifted by the node's name; one that waits for its node say
   CHECK_THAT(rig.Said(), Catch::Contains("node n1 is not fenced"));
 }
 
+TEST_CASE("all fences of a machine are asked to be lifted, also where the first one of them waits") {
+  HandRig rig;
+  const Json held = {{"metadata", {{"finalizers", {kFinalizer}}}}, {"status", {{"phase", "AwaitingNode"}}}};
+  const std::string older = rig.Path("n1.00000000000000a0");
+  rig.api.Put(older, held);
+  rig.api.Put(rig.Path(), held);
+  CHECK(absl::IsDeadlineExceeded(RequestManualUnfence(rig.Hand(absl::Seconds(1)), "n1")));
+  for (const std::string& path : {older, rig.Path()})
+    CHECK_FALSE(FieldAt(rig.api.Get(path), {"metadata", "deletionTimestamp"}).is_null());
+}
+
 TEST_CASE("a fence that is not lifted yet says which array it waits for, and what to do") {
   HandRig rig;
   const std::string waits = "looking again; waits for array a2, which is away";
