@@ -57,8 +57,8 @@ class ControllerService final : public v1::Controller::Service {
       const v1::CapacityRange* range = request->has_capacity_range() ? &request->capacity_range() : nullptr;
       ASSIGN_OR_RETURN(const Volume made, creator_.CreateOnce(place.array->volumes(), spec, change, range));
       FillVolume(made, response->mutable_volume());
-      if (!parameters.fs_type.empty())
-        (*response->mutable_volume()->mutable_volume_context())["fsType"] = parameters.fs_type;
+      if (!spec.fs_type.empty())
+        (*response->mutable_volume()->mutable_volume_context())["fsType"] = spec.fs_type;
       return absl::OkStatus();
     });
   }

@@ -55,8 +55,11 @@ TEST_CASE("a volume has one context in every answer, whatever names its file sys
   (*by_class.mutable_parameters())["fsType"] = "ext4";
   auto by_capability = CreateRequest("by-capability");
   by_capability.mutable_volume_capabilities(0)->mutable_mount()->set_fs_type("xfs");
-  for (const auto& [request, name] :
-       {std::pair(by_class, "ext4"), std::pair(by_capability, "xfs"), std::pair(CreateRequest("any"), "")}) {
+  auto by_both = by_capability;
+  by_both.set_name("by-both");
+  (*by_both.mutable_parameters())["fsType"] = "ext4";
+  for (const auto& [request, name] : {std::pair(by_class, "ext4"), std::pair(by_capability, "xfs"),
+                                      std::pair(by_both, "xfs"), std::pair(CreateRequest("any"), "")}) {
     const std::string id = fixture.MustCreate(request);
     std::map<std::string, std::string> context;
     if (*name != '\0') context["fsType"] = name;

@@ -94,11 +94,34 @@ TEST_CASE("a volume for XFS is as large as an XFS has to be") {
     CHECK(refused.error_code() == StatusCode::OUT_OF_RANGE);
     CHECK_THAT(refused.error_message(), Catch::Contains("XFS"));
   }
+  auto raw = CreateFor("raw", {Block()});
+  (*raw.mutable_parameters())["fsType"] = "xfs";
+  fixture.MustCreate(raw);
+  CHECK(fixture.response.volume().capacity_bytes() == 16 * kTestMiB);
+  auto clone = CreateRequest("clone");
+  clone.clear_capacity_range();
+  clone.mutable_volume_capabilities(0)->mutable_mount()->set_fs_type("xfs");
+  clone.mutable_volume_content_source()->mutable_volume()->set_volume_id(
+      fixture.MustCreate(CreateRequest("small")));
+  fixture.MustCreate(clone);
+  CHECK(fixture.response.volume().capacity_bytes() == 300 * kTestMiB);
   by_class.set_name("any size");
   by_class.mutable_capacity_range()->set_required_bytes(0);
   by_class.mutable_capacity_range()->set_limit_bytes(int64_t{1} << 40);
   fixture.MustCreate(by_class);
   CHECK(fixture.response.volume().capacity_bytes() == 1024 * kTestMiB);
+}
+
+// Kubernetes allows 63 and 253 bytes, and an agent refuses a text of more than 256.
+TEST_CASE("a claim whose names are too long for an agent is left out") {
+  ControllerFixture fixture;
+  for (const auto& [space, bytes] : {std::pair(std::string("db"), 256U), std::pair(std::string("dbs"), 0U)}) {
+    auto request = CreateRequest("for-" + space);
+    auto& parameters = *request.mutable_parameters();
+    parameters["csi.storage.k8s.io/pvc/namespace"] = space;
+    parameters["csi.storage.k8s.io/pvc/name"] = std::string(253, 'x');
+    CHECK(fixture.array.GetVolume(VolumeId(fixture.MustCreate(request)))->spec.claim.size() == bytes);
+  }
 }
 
 TEST_CASE("a volume from before this was kept takes on the first use that writes") {

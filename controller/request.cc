@@ -23,6 +23,8 @@ using Mode = csi::v1::VolumeCapability::AccessMode;
 
 constexpr size_t kLongestString = 128;
 constexpr size_t kLongestMap = 4096;
+// An agent refuses a longer text (devices/array/remote/request_texts.cc).
+constexpr size_t kLongestClaim = 256;
 // What a claim without a size gets; Kubernetes never sends one.
 constexpr uint64_t kDefaultBytes = uint64_t{1} << 30;
 // mkfs.xfs makes no smaller ones: such a volume would never be mounted.
@@ -258,7 +260,8 @@ std::string ClaimIn(const StringMap& parameters) {
     return found != parameters.end() && CheckId(key, found->second, 253).ok() ? found->second : "";
   };
   const std::string space = part("namespace"), name = part("name");
-  return space.empty() || name.empty() ? "" : absl::StrCat(space, "/", name);
+  const bool fits = space.size() + 1 + name.size() <= kLongestClaim;
+  return space.empty() || name.empty() || !fits ? "" : absl::StrCat(space, "/", name);
 }
 
 absl::Status CheckNoParameters(const char* field, const StringMap& parameters) {
@@ -272,13 +275,14 @@ absl::Status CheckNoParameters(const char* field, const StringMap& parameters) {
 
 absl::StatusOr<uint64_t> ChooseSize(const csi::v1::CapacityRange* range, uint64_t source_bytes,
                                     const std::string& fs_type) {
-  if (range == nullptr) return source_bytes != 0 ? source_bytes : kDefaultBytes;
+  const uint64_t least = fs_type == "xfs" ? kLeastXfsBytes : 0;
+  if (range == nullptr) return std::max(least, source_bytes != 0 ? source_bytes : kDefaultBytes);
   RETURN_IF_ERROR(CheckRange(*range));
   const uint64_t limit = static_cast<uint64_t>(range->limit_bytes());
   // The smallest size that fits: CSI asks for required_bytes at least, and each byte more is paid for.
   uint64_t size = RoundUp(std::max(static_cast<uint64_t>(range->required_bytes()), source_bytes));
   if (size == 0) size = std::min(kDefaultBytes, limit / kMiB * kMiB);
-  if (fs_type == "xfs") size = std::max(size, kLeastXfsBytes);
+  size = std::max(size, least);
   if (size != 0 && (limit == 0 || size <= limit)) return size;
   return absl::OutOfRangeError(
       absl::StrFormat("capacity_range: volumes are whole MiB, never smaller than what they begin with (%d "

@@ -59,7 +59,8 @@ absl::StatusOr<VolumeParameters> ParseParameters(const StringMap& parameters);
 bool WasMadeWith(const Volume& volume, const VolumeParameters& parameters, const VolumeChange& change);
 // Whether Kubernetes has added the key: the claim's name and namespace (--extra-create-metadata).
 bool IsAddedByKubernetes(const std::string& key);
-// VolumeSpec::claim out of what Kubernetes has added; empty where it is not there or no name of an object.
+// VolumeSpec::claim out of what Kubernetes has added; empty where it is not there, no name of an object, or
+// longer than an array takes.
 std::string ClaimIn(const StringMap& parameters);
 // A snapshot has none.
 absl::Status CheckNoParameters(const char* field, const StringMap& parameters);

@@ -120,7 +120,9 @@ absl::StatusOr<uint64_t> VolumeCreator::SourceBytes(const VolumeSpec& spec) {
 absl::StatusOr<Volume> VolumeCreator::CreateOnce(VolumeStore& store, VolumeSpec spec, VolumeChange change,
                                                  const csi::v1::CapacityRange* range) {
   ASSIGN_OR_RETURN(const uint64_t source_bytes, SourceBytes(spec));
-  ASSIGN_OR_RETURN(spec.size_bytes, ChooseSize(range, source_bytes, spec.fs_type));
+  // A block device has no file system, whatever its class names.
+  const bool mounted = spec.uses.Allow(Access::kReadOnly, VolumeMode::kFilesystem);
+  ASSIGN_OR_RETURN(spec.size_bytes, ChooseSize(range, source_bytes, mounted ? spec.fs_type : ""));
   spec = WithChange(spec, change);
   absl::StatusOr<Volume> made = store.CreateVolume(spec);
   if (absl::IsAlreadyExists(made.status())) made = FindMadeBefore(store, spec, change, range);
