@@ -125,4 +125,21 @@ TEST_CASE("many callers at once make one volume for each name") {
   CHECK(fixture.array.ListVolumes("", 0)->items.size() == 10);
 }
 
+// external-snapshotter keeps the first id that it gets for a name, and a copy that failed has no id any more.
+TEST_CASE("a snapshot that is still being copied has no id yet, so one that takes its place is found") {
+  ControllerFixture fixture;
+  const std::string volume = fixture.MustCreate(CreateRequest("v"));
+  fixture.array.HoldCopies(true);
+  csi::v1::Snapshot taken;
+  CHECK(fixture.Snapshot("s", volume, &taken).error_code() == StatusCode::ABORTED);
+  CHECK(taken.snapshot_id().empty());
+  // The copy fails, and is begun anew by the repeated call.
+  const auto failed = fixture.array.ListSnapshots({}, "", 0);
+  REQUIRE(failed->items.size() == 1);
+  REQUIRE(fixture.array.DeleteSnapshot(failed->items[0].id).ok());
+  fixture.array.HoldCopies(false);
+  REQUIRE(fixture.Snapshot("s", volume, &taken).ok());
+  CHECK(fixture.array.GetSnapshot(SnapshotId(taken.snapshot_id()))->ready);
+}
+
 }  // namespace lunkeeper

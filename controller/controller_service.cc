@@ -307,8 +307,7 @@ class ControllerService final : public v1::Controller::Service {
       ASSIGN_OR_RETURN(const auto guard, LockObject(absl::StrCat("snapshot ", request->name())));
       ASSIGN_OR_RETURN(const Snapshot taken,
                        volumes_->CreateSnapshot(request->name(), VolumeId(request->source_volume_id())));
-      FillSnapshot(taken, response->mutable_snapshot());
-      return absl::OkStatus();
+      return FillTaken(taken, response->mutable_snapshot());
     });
   }
 

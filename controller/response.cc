@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/units.h"
 #include "controller/request.h"
@@ -48,6 +49,16 @@ void FillSnapshot(const Snapshot& snapshot, csi::v1::Snapshot* out) {
   // 5.6.0 takes any that is returned for a wrong one (it compares the messages' cached sizes too).
   FillTime(snapshot.created, out->mutable_creation_time());
   out->set_group_snapshot_id(snapshot.group.value());
+}
+
+// A copy that fails is gone, and a repeated call begins another one, under another id and of a later moment.
+// external-snapshotter keeps the first id that it is given, and would call that one ready when the other is.
+absl::Status FillTaken(const Snapshot& snapshot, csi::v1::Snapshot* out) {
+  if (!snapshot.ready)
+    return absl::AbortedError(
+        absl::StrCat("snapshot ", snapshot.name, ": it is still being copied; try again"));
+  FillSnapshot(snapshot, out);
+  return absl::OkStatus();
 }
 
 void FillGroup(const SnapshotGroup& group, csi::v1::VolumeGroupSnapshot* out) {

@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
+import grpc
+
+from harness.cleanup import wait_until
 from harness.csi import Client, capability
 from harness.rig import Node, Rig
 
@@ -146,8 +149,18 @@ class Volume:
         return self
 
     def snapshot(self, name: str) -> str:
-        """The snapshot's id."""
-        return str(self.controller.CreateSnapshot(name=name, source_volume_id=self.id).snapshot.snapshot_id)
+        """The snapshot's id, when it has been copied, on a busy machine too."""
+
+        def made() -> str | None:
+            try:
+                answer = self.controller.CreateSnapshot(name=name, source_volume_id=self.id)
+            except grpc.RpcError as error:
+                if error.code() == grpc.StatusCode.ABORTED:
+                    return None
+                raise
+            return str(answer.snapshot.snapshot_id)
+
+        return str(wait_until(made, 60, lambda: f"snapshot {name} is copied", pause=0.5))
 
     def up(self, with_controller: bool = False) -> Self:
         """Created and usable at `target`."""

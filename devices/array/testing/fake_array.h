@@ -56,6 +56,12 @@ class FakeArray final : public Array,
     discard ? snapshots_.Discard(volume, offset) : snapshots_.Write(volume, offset);
   }
 
+  // While true, snapshots that are made are not ready.
+  void HoldCopies(bool hold) {
+    absl::MutexLock lock(&mutex_);
+    snapshots_.HoldCopies(hold);
+  }
+
   VolumeStore& volumes() override { return *this; }
   SnapshotGroups& groups() override { return *this; }
   SnapshotBlocks& blocks() override { return *this; }

@@ -27,7 +27,7 @@ absl::StatusOr<const Snapshot*> FakeSnapshots::FindMade(const std::string& name,
 Snapshot FakeSnapshots::Add(const std::string& name, const Volume& source) {
   const SnapshotId id(NextId('s'));
   kept_[id] = written_[source.id];
-  return snapshots_[id] = Snapshot{id, name, source.id, source.spec.size_bytes, absl::Now(), true};
+  return snapshots_[id] = Snapshot{id, name, source.id, source.spec.size_bytes, absl::Now(), !hold_copies_};
 }
 
 absl::Status FakeSnapshots::Delete(const SnapshotId& id) {

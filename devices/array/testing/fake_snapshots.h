@@ -42,6 +42,8 @@ class FakeSnapshots {
   void Discard(const VolumeId& volume, uint64_t offset) { written_[volume].erase(offset); }
   absl::StatusOr<BlockPage> ListBlocks(const BlockQuery& query) const;
 
+  void HoldCopies(bool hold) { hold_copies_ = hold; }
+
  private:
   using Blocks = std::map<uint64_t, uint64_t>;  // of each block that was written: which write it was
 
@@ -51,6 +53,7 @@ class FakeSnapshots {
 
   const std::string array_;
   uint64_t ids_ = 0;
+  bool hold_copies_ = false;
   std::map<SnapshotId, Snapshot> snapshots_;
   std::map<SnapshotGroupId, SnapshotGroup> groups_;
   uint64_t writes_ = 0;
