@@ -99,8 +99,9 @@ TEST_CASE("calls use what is open when the server takes no more connections") {
 // As where one of several servers behind an address hangs.
 TEST_CASE("a connection that does not answer while others do takes the others with it that may be like it") {
   std::atomic<bool> hangs = false;
-  std::atomic<int> opened = 0, hung = 0;
+  std::atomic<int> hung = 0, latest = 0, opened = 0;
   ApiFixture api([&](Exchange& exchange) {
+    latest = exchange.connection;
     if (hangs && exchange.connection <= 9 && exchange.connection % 3 == 0)
       return (void)++hung, exchange.Hang();
     exchange.Reply(Object("db", "db-0", 5));
@@ -110,7 +111,12 @@ TEST_CASE("a connection that does not answer while others do takes the others wi
   config.connections = 9;
   config.open_all = true;
   const auto client = *MakeKubeClient(config);
-  REQUIRE(Eventually([&] { return opened == 9; }));
+  std::set<int> used;
+  REQUIRE(Eventually([&] {  // all are in the pool
+    CHECK(client->Get(kPooled, Soon()).ok());
+    used.insert(latest);
+    return used.size() == 9;
+  }));
   hangs = true;
   int failed = 0;
   std::jthread waits([&] {  // until a connection hangs

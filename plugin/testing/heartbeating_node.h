@@ -17,7 +17,7 @@ namespace lunkeeper {
 struct HeartbeatingNode {
   HeartbeatingNode(CoordinatorRig& rig, const std::vector<uint16_t>& ports, const NodeId& id,
                    absl::Duration every = absl::Milliseconds(50))
-      : replicas(rig.Connect(ports)),
+      : replicas(Resolved(rig.Connect(ports))),
         sender(StartHeartbeatSender(
             {.node = id, .every = every}, SendOverGrpc(*replicas, id),
             {.devices = [this] { return Look(); },
@@ -29,6 +29,12 @@ struct HeartbeatingNode {
                                   const VolumeLimits& limits) { return SetLimits(volume, limits); }})) {}
   HeartbeatingNode(CoordinatorRig& rig, const std::vector<uint16_t>& ports)
       : HeartbeatingNode(rig, ports, rig.node) {}
+
+  // So that the first heartbeat has somebody to go to.
+  static std::unique_ptr<Replicas> Resolved(std::unique_ptr<Replicas> replicas) {
+    replicas->ListReplicas(absl::Now() + absl::Seconds(20));
+    return replicas;
+  }
 
   absl::StatusOr<std::vector<Device>> Look() {
     ++looks;
