@@ -217,6 +217,25 @@ void ReportPodsLeft(State& state, const NodeId& node, const Classification& clas
 
 }  // namespace
 
+bool MayBegin(State& state, const NodeId& node, const Classification& classification,
+              const VolumesByArray& volumes) {
+  if (classification.fast)
+    if (const auto failed = state.limits.SelfTest(node, state.evidence, state.now); !failed.empty()) {
+      ReportRefusal(state, node, "not failed over: the self-test fails: " + failed, Refusal::kBudget);
+      return false;
+    }
+  const auto refused = state.limits.RefusalOf(node, classification, state.cluster, state.evidence, state.now);
+  if (refused) {
+    ReportRefusal(state, node, "not failed over: " + refused->text, refused->reason);
+    return false;
+  }
+  if (classification.response != Response::kFence) return true;
+  // Both are asked at once. That a replica hears a node is no news where Kubernetes alone decides.
+  const bool unread = IsKubeletUnread(state, node);
+  const bool held = !classification.despite_io && IsHeardElsewhere(state, node);
+  return !held && !unread && !ChargeDeath(state, node, volumes);
+}
+
 void Decide(State& state, const NodeId& node, Classification classification) {
   if (IsMachineId(node)) return;
   if (state.cluster.FindFence(node)) return;
@@ -247,17 +266,7 @@ void Decide(State& state, const NodeId& node, Classification classification) {
   AddToRecord(state, volumes, fence);
   if (fence.volumes.empty() && !manual) return ReportPodsLeft(state, node, classification);
   if (IsSaid(state, fence)) return;
-  if (!manual) {
-    const auto refused =
-        state.limits.RefusalOf(node, classification, state.cluster, state.evidence, state.now);
-    if (refused) return ReportRefusal(state, node, "not failed over: " + refused->text, refused->reason);
-  }
-  if (!manual && classification.response == Response::kFence) {
-    // Both are asked at once. That a replica hears a node is no news where Kubernetes alone decides.
-    const bool unread = IsKubeletUnread(state, node);
-    const bool held = !classification.despite_io && IsHeardElsewhere(state, node);
-    if (held || unread || ChargeDeath(state, node, fence.volumes)) return;
-  }
+  if (!manual && !MayBegin(state, node, classification, fence.volumes)) return;
   RecordDecision(state, std::move(fence));
 }
 

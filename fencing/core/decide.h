@@ -10,6 +10,11 @@ namespace lunkeeper::fencing {
 // administrator's taint, on demand for a volume, or because the array has a fence that nobody recorded.
 void Decide(State& state, const NodeId& node, Classification classification);
 
+// Whether `volumes` may be fenced from the node on evidence: no limit forbids it, and the API server and the
+// other replicas have been asked, who say nothing against it. If not, or not yet, it says why. Ask again.
+bool MayBegin(State& state, const NodeId& node, const Classification& classification,
+              const VolumesByArray& volumes);
+
 // Removes taints whose NodeFence is gone, or is of another instance.
 void SweepTaints(State& state);
 

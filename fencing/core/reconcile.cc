@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "fencing/core/assessment.h"
+#include "fencing/core/decide.h"
 #include "fencing/core/evacuate.h"
 #include "fencing/core/instances.h"
 #include "fencing/core/words.h"
@@ -46,13 +47,24 @@ VolumesByArray VolumesToFence(const State& state, const Assessment& seen) {
   return volumes;
 }
 
-// True: all that is to be fenced is in the stored record. False: it is being written, and nothing else may be
-// done before.
+// The record was begun for another reason than what the evidence says now, such as a lost path of a node that
+// is silent by now, or a fence that was found at an array. More than it has is a decision of its own.
+bool IsAnotherDecision(const Assessment& seen) {
+  return !seen.record.is_manual() && seen.classification.response == Response::kFence &&
+         seen.record.cause != seen.classification.what;
+}
+
+// True: all that is to be fenced is in the stored record, or the rest may not be fenced. False: it is being
+// written, and nothing else may be done before.
 bool IsRecorded(State& state, const Assessment& seen) {
   if (!seen.acting) return true;
   auto record = seen.record;
   AddToRecord(state, VolumesToFence(state, seen), record);
   if (record == seen.record) return true;
+  if (IsAnotherDecision(seen) && record.volumes != seen.record.volumes) {
+    if (!MayBegin(state, record.node, seen.classification, record.volumes)) return true;
+    state.limits.NoteDecision(record.node, state.now);
+  }
   WriteRecord(state, std::move(record));
   return false;
 }
