@@ -127,7 +127,7 @@ void FailoverRecorder::OnLeadership(const std::string& text) {
 
 // Entries that begin something are made when the core asks for it, as its answer may never come.
 void FailoverRecorder::OnAction(const Action& action) {
-  if (const auto* put = std::get_if<PutNodeFence>(&action.what)) RecordDecision(*put);
+  if (const auto* put = std::get_if<PutNodeFence>(&action.what)) RecordDecision(put->fence);
   if (const auto* lease = std::get_if<WriteLease>(&action.what)) yields_ += lease->release ? 1 : 0;
   if (const auto* fence = std::get_if<FenceNode>(&action.what))
     AddEntry(RecordOf(fence->node), executor_.WallNow(), "Fencing",
@@ -144,9 +144,11 @@ void FailoverRecorder::OnAction(const Action& action) {
 
 // The first write of a NodeFence is the moment of the decision. The cause and the last heartbeat go into the
 // timeline here, since the evidence changes from now on.
-void FailoverRecorder::RecordDecision(const PutNodeFence& call) {
-  const NodeFence& fence = call.fence;
-  if (!timelines_[fence.node].timeline.empty() || fence.phase == Phase::kRefused) return;
+void FailoverRecorder::RecordDecision(const NodeFence& fence) {
+  NodeTimeline& ours = timelines_[fence.node];
+  // What is old is of a failover that never came to a record. A write that is repeated is the same decision.
+  if (fence.version.empty() && executor_.SteadyNow() - ours.latest > absl::Minutes(1)) ours.timeline.clear();
+  if (!ours.timeline.empty() || fence.phase == Phase::kRefused) return;
   const auto evidence = state_.evidence.nodes().find(fence.node);
   if (fence.requested_by.empty() && evidence != state_.evidence.nodes().end() && evidence->second.heard) {
     const absl::Duration silent = ToAbsl(state_.now - evidence->second.heartbeat_at.value_or(state_.now));
@@ -348,6 +350,7 @@ Timeline FailoverRecorder::TimelineOf(const NodeId& node) const {
 // entry is replaced, so that the beginning of the failover and its newest state both remain.
 void FailoverRecorder::AddEntry(const NodeId& node, absl::Time at, const std::string& event,
                                 const std::string& text) {
+  timelines_[node].latest = executor_.SteadyNow();
   Timeline& timeline = timelines_[node].timeline;
   if (!timeline.empty() && timeline.back().event == event && timeline.back().text == text) return;
   if (timeline.size() >= kMostTimelineEntries) timeline.pop_back();

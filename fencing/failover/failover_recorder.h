@@ -47,7 +47,7 @@ class FailoverRecorder {
 
  private:
   void AddEntry(const NodeId& node, absl::Time at, const std::string& event, const std::string& text);
-  void RecordDecision(const PutNodeFence& call);
+  void RecordDecision(const NodeFence& fence);
   void RecordTaint(const SetTaint& call);
   // For the log: it is not what was said of that last.
   bool IsNews(const Action& action, const Answer& answer);
@@ -67,6 +67,7 @@ class FailoverRecorder {
 
   struct NodeTimeline {
     Timeline timeline;
+    absl::Duration latest;          // the last entry made here, by the steady clock
     int deleting = 0, deleted = 0;  // pods
     std::set<Uid> left;             // pods with a NotFailedOver event
   };

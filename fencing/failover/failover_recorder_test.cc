@@ -6,6 +6,49 @@
 #include "base/executor.h"
 
 namespace lunkeeper::fencing {
+namespace {
+
+struct SetClock : Executor {
+  absl::Duration SteadyNow() const override { return now; }
+  absl::Time WallNow() const override { return absl::UnixEpoch() + now; }
+  std::unique_ptr<Thread> StartThread(std::function<void()> work) override {
+    return RealExecutor().StartThread(std::move(work));
+  }
+  std::unique_ptr<Signal> MakeSignal() override { return RealExecutor().MakeSignal(); }
+  std::unique_ptr<Workers> MakeWorkers(size_t count) override { return RealExecutor().MakeWorkers(count); }
+
+  absl::Duration now = absl::Hours(1);
+};
+
+}  // namespace
+
+TEST_CASE("a failover's timeline has nothing of an earlier one that never came to a record") {
+  const State state{Settings()};
+  const ObjectCache objects{[](const auto&) {}};
+  SetClock clock;
+  FailoverRecorder recorder(
+      state, objects, {"lunkeeper", "lunkeeper-failover"}, [](const auto&) {}, clock);
+  Action put{1, PutNodeFence{}};
+  auto& fence = std::get<PutNodeFence>(put.what).fence;
+  fence.node = NodeId("n1.i");
+  fence.cause = "it is silent";
+  recorder.OnAction(put);
+  clock.now += absl::Seconds(2);
+  recorder.OnAction(put);  // there was no answer
+  const Timeline first = recorder.TimelineOf(fence.node);
+  REQUIRE(first.size() == 1);
+  clock.now += absl::Hours(1);
+  fence.cause = "it was shut down";
+  recorder.OnAction(put);
+  const Timeline second = recorder.TimelineOf(fence.node);
+  REQUIRE(second.size() == 1);
+  CHECK(second[0].text == fence.cause);
+  CHECK(second[0].at == clock.WallNow());
+  fence.version = Version("1");
+  clock.now += absl::Hours(1);
+  recorder.OnAction(put);  // of the record that is there now
+  CHECK(recorder.TimelineOf(fence.node) == second);
+}
 
 TEST_CASE("the event of a kick says why it was made, whatever the pod does") {
   const bool crash_loops = GENERATE(false, true);
