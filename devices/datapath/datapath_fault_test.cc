@@ -38,6 +38,23 @@ absl::Status DetachWithLoss(Initiator& initiator, const VolumeId& volume) {
   return initiator.Detach(volume);
 }
 
+// By hand, or by Linux 6.15 and later where fs.fuse.max_request_timeout is set.
+TEST_CASE("a volume whose FUSE connection the kernel has ended shows that it failed, and can be detached") {
+  AttachedLun rig(64 * kMiB);
+  auto& [dir, target, datapath, device] = rig;
+  const std::string connections = dir / "connections";
+  std::filesystem::create_directory(connections);
+  const std::string number = MustRun({"losetup", "--noheadings", "--output", "BACK-MAJ:MIN", device.path});
+  MustRun({"mount", "-t", "fusectl", "fusectl", connections});
+  const int minor = std::stoi(number.substr(number.find(':') + 1));
+  std::ofstream(absl::StrCat(connections, "/", minor, "/abort")) << "1\n";
+  MustRun({"umount", connections});
+  Eventually("it has failed", [&] {
+    return datapath.initiator().Find(device.volume).value()->health == DeviceHealth::kFailed;
+  });
+  CHECK(datapath.initiator().Detach(device.volume).ok());
+}
+
 TEST_CASE("workers killed under a writer cause no error and lose nothing") {
   AttachedLun rig(256 * kMiB);
   auto& [dir, target, datapath, device] = rig;

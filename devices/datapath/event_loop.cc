@@ -25,6 +25,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string>
 #include <utility>
 
 #include "devices/datapath/crash_marks.h"
@@ -39,6 +40,9 @@ constexpr auto kLongestPoll = std::chrono::microseconds(100);
 constexpr auto kHeartbeatEvery = std::chrono::milliseconds(500);
 constexpr size_t kSpinAtMost = 2;  // requests in flight; beyond, the processor is better left to others
 constexpr uint64_t kInbox = UINT64_MAX;
+// Made before any loop runs, since a loop does not allocate.
+const std::string kConnectionEnded =
+    "the kernel has ended its FUSE connection: somebody aborted it, or fs.fuse.max_request_timeout did";
 
 // What an epoll event belongs to: a member's place, and which of its two descriptors.
 constexpr uint64_t kLunBit = 1;
@@ -152,6 +156,8 @@ void EventLoop::OnFuse(Member& member) {
   // Level-triggered: a descriptor with requests that are not read would wake the loop up again and again.
   if (progress == FuseChannel::Progress::kGone) {
     WatchFuse(member, EPOLL_CTL_DEL, 0);
+    // Every I/O of the device fails from now on, and for good: that has to show.
+    member.channel->lun().Fail(kConnectionEnded);
   } else if (waits != (member.starved || member.limited)) {
     WatchFuse(member, EPOLL_CTL_MOD, waits ? 0U : uint32_t{EPOLLIN});
   }

@@ -129,7 +129,8 @@ FuseChannel::Progress FuseChannel::ReadRequests() {
     if (size < 0) {
       if (errno == EAGAIN) return Progress::kDrained;
       if (errno == EINTR || errno == ENOENT) continue;  // ENOENT: the request was taken back meanwhile
-      return Progress::kGone;
+      // Any other error is of one request, which the kernel has answered.
+      return errno == ENODEV || errno == ECONNABORTED ? Progress::kGone : Progress::kDrained;
     }
     const auto request = fuse::ParseRequest(head, static_cast<size_t>(size));
     if (limited && request) CountLimited(*request);

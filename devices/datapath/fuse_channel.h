@@ -4,7 +4,8 @@
 //
 // Thread safety: none; after Start it belongs to one EventLoop, which drives it, and shares its IoResources
 // with the loop's other channels. Memory: nothing is allocated after construction. Failure: a Lun that failed
-// for good makes every request end in EIO; a FUSE connection that was aborted makes the channel `gone`.
+// for good makes every request end in EIO; a FUSE connection that was aborted makes the channel `gone`, and
+// its owner then fails the Lun.
 
 #include <algorithm>
 #include <cstddef>
