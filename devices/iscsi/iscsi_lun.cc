@@ -149,6 +149,7 @@ void IscsiLun::CheckReadyTimes() {
 
 // Whether the target is still there, as far as is known; otherwise the connection has been given up.
 bool IscsiLun::CheckSilence(const char* why) {
+  if (connection_.HasNewBytes()) NoteHeard();
   const bool dead = silence_.IsDead(now_);
   if (dead) GiveUpConnection(why);
   if (!dead && silence_.TakePing(now_)) session_.SendPing();
@@ -283,8 +284,7 @@ void IscsiLun::ReceiveAll() {
   if (!connection_.is_open() || phase_ == Phase::kConnecting) return;
   const LunConnection::Received received = connection_.ReceiveAll();
   if (received.any) {
-    silence_.OnHeard(now_);
-    state_->stalled = false;
+    NoteHeard();
     if (phase_ == Phase::kResetting) AwaitResetLonger();
   }
   if (received.error == 0) return EndIfBroken();

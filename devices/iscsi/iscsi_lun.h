@@ -99,15 +99,15 @@ class IscsiLun final : public Lun, private SessionHandler {
   bool CheckReplacementTime();
   void CheckReadyTimes();
   bool CheckSilence(const char* why);
+  void NoteHeard() { silence_.OnHeard(now_), state_->stalled = false; }
   void AwaitResetLonger();
   void OnPhaseTimeout();
   void WatchSilence() { silence_.Start(now_, silence_limit_.limit() / 2, silence_limit_.limit()); }
   bool IsStarting() const { return phase_ >= Phase::kWaiting && phase_ <= Phase::kPausing; }
   // Where there is another portal, an attempt at this one is short.
   Clock::duration ConnectLimit() const {
-    return connection_.has_choice()
-               ? std::min<Clock::duration>(options_.login_timeout, silence_limit_.limit())
-               : options_.login_timeout;
+    const auto limit = connection_.has_choice() ? silence_limit_.limit() : options_.login_timeout;
+    return std::min<Clock::duration>(options_.login_timeout, limit);
   }
   Clock::duration LoginLimit() const {
     const bool shorter = connection_.has_choice() && connection_.in_first_round();

@@ -176,6 +176,11 @@ void LunConnection::AwaitEnough() {
   ReadableFrom(socket_.get(), bytes);
 }
 
+bool LunConnection::HasNewBytes() {
+  const size_t now = is_open() ? AvailableBytes(socket_.get()) : 0;
+  return std::exchange(waiting_, now) < now;
+}
+
 int LunConnection::SendAll() {
   wants_write_ = false;
   while (true) {

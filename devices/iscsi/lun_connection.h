@@ -86,6 +86,9 @@ class LunConnection {
     }
   };
   Received ReceiveAll();
+  // Whether more bytes wait in the socket than at the last call: the rest of a large read, whose arrival
+  // wakes nobody up before it is whole.
+  bool HasNewBytes();
   // Sends what the session has, as far as the socket takes it; 0 or an errno.
   int SendAll();
   // Something is left to send that the socket did not take.
@@ -122,6 +125,7 @@ class LunConnection {
   UniqueFd socket_;
   bool wants_write_ = false;
   size_t readable_from_ = 1;  // bytes; see AwaitEnough
+  size_t waiting_ = 0;        // likewise, in the socket at the last HasNewBytes
 };
 
 }  // namespace lunkeeper::iscsi

@@ -123,7 +123,10 @@ TEST_CASE(
 
 // A LUN with a pattern on it, and reads of it that want their data delivered.
 struct DeliveringRig : LunRig {
-  explicit DeliveringRig(bool takes = true) : sink(takes), text(Pattern(kSize)) {
+  explicit DeliveringRig(bool takes = true, milliseconds command_timeout = seconds(30))
+      : LunRig([=](LunOptions& changed) { changed.command_timeout = command_timeout; }),
+        sink(takes),
+        text(Pattern(kSize)) {
     Start();
     TestRequest write(LunOp::kWrite, 0, kSize);
     std::copy(text.begin(), text.end(), write.buffer.begin());
@@ -165,6 +168,17 @@ TEST_CASE("data that a sink does not take arrive where they would have without i
   DeliveringRig rig(false);
   for (int i = 0; i < 5; ++i) REQUIRE_FALSE(rig.Read());
   REQUIRE(rig.state.logins == 1);
+}
+
+// A second, with a limit of 600 ms for silence. The first one has the next headers received alone, or nothing
+// would be delivered.
+TEST_CASE("a large read whose data come slowly is no silence") {
+  DeliveringRig rig(true, milliseconds(1800));
+  rig.Read();
+  rig.target.Change([](auto& traits) { traits.script = Once(kRead, {iscsi::Reaction::kTrickle}, 3); });
+  for (int i = 0; i < 3; ++i) rig.Read();
+  REQUIRE(rig.state.logins == 1);
+  REQUIRE_FALSE(rig.state.stalled);
 }
 
 TEST_CASE("data that are cut off in the middle are delivered once, after the next login") {

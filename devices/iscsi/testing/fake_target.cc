@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -180,9 +181,10 @@ bool FakeTarget::HandlePing(int fd, const Pdu& pdu) {
     const Slow slow = std::move(slow_[i]);
     slow_.erase(slow_.begin() + static_cast<long>(i));
     const bool reset = (slow.pdu.header[0] & kOpcodeMask) == kTaskManagement;
-    const bool good = reset                       ? FinishReset(fd, slow.pdu)
-                      : slow.reaction.status != 0 ? SendStatus(fd, slow.pdu, slow.reaction)
-                                                  : Execute(fd, slow.pdu, slow.held.command, slow.held.data);
+    const bool good = reset ? FinishReset(fd, slow.pdu)
+                      : slow.reaction.status != 0
+                          ? SendStatus(fd, slow.pdu, slow.reaction)
+                          : Execute(fd, slow.pdu, slow.held.command, slow.held.data, Reaction::kAnswer);
     if (!good) return false;
   }
   return true;
@@ -244,15 +246,13 @@ bool FakeTarget::HandleCommand(int fd, const Pdu& pdu) {
   const Reaction reaction = now.script ? now.script(command) : Reaction{};
   Note(Named(command));
   if (reaction.kind == Reaction::kTell && !Tell(fd, pdu, reaction.raw)) return false;
-  const bool carried_out = reaction.kind == Reaction::kAnswer || reaction.kind == Reaction::kHold ||
-                           reaction.kind == Reaction::kPings || reaction.kind == Reaction::kTell;
-  if (!carried_out) {
+  const bool at_once = reaction.kind == Reaction::kAnswer || reaction.kind == Reaction::kTell ||
+                       reaction.kind == Reaction::kTrickle;
+  if (!at_once && reaction.kind != Reaction::kHold && reaction.kind != Reaction::kPings)
     return React(fd, pdu, command, reaction);
-  }
   std::vector<uint8_t> data = pdu.data;
   if (!GatherData(fd, pdu, data)) return false;
-  if (reaction.kind == Reaction::kAnswer || reaction.kind == Reaction::kTell)
-    return Execute(fd, pdu, command, data);
+  if (at_once) return Execute(fd, pdu, command, data, reaction.kind);
   if (reaction.kind == Reaction::kPings) {
     slow_.push_back({reaction.pings, pdu, {command, data}, reaction});
   } else {
@@ -299,8 +299,7 @@ bool FakeTarget::React(int fd, const Pdu& pdu, const FakeCommand& command, const
     case Reaction::kStatus:
       return SendStatus(fd, pdu, reaction);
     case Reaction::kHalf:
-      SendData(fd, pdu, std::vector<uint8_t>(size_t{command.blocks} * kBlock, 'x'), true);
-      return false;
+      return SendData(fd, pdu, std::vector<uint8_t>(size_t{command.blocks} * kBlock, 'x'), reaction.kind);
     case Reaction::kRaw:
       return ::send(fd, reaction.raw.data(), reaction.raw.size(), MSG_NOSIGNAL) > 0;
     case Reaction::kSilence: {
@@ -314,21 +313,21 @@ bool FakeTarget::React(int fd, const Pdu& pdu, const FakeCommand& command, const
   }
 }
 
-bool FakeTarget::Execute(int fd, const Pdu& pdu, const FakeCommand& command,
-                         const std::vector<uint8_t>& data) {
+bool FakeTarget::Execute(int fd, const Pdu& pdu, const FakeCommand& command, const std::vector<uint8_t>& data,
+                         Reaction::Kind how) {
   if (command.operation == 0x88) {
     std::vector<uint8_t> out(size_t{command.blocks} * kBlock);
     {
       absl::MutexLock lock(&mutex_);
       std::copy_n(medium_.begin() + static_cast<long>(command.lba * kBlock), out.size(), out.begin());
     }
-    return SendData(fd, pdu, out, false);
+    return SendData(fd, pdu, out, how);
   }
   if ((pdu.header[1] & kCommandRead) != 0) {
     std::vector<uint8_t> answer = AnswerOf(traits(), &pdu.header[kCdbAt]);
     if (answer.empty()) return SendStatus(fd, pdu, Sense(5, 0x24));
     answer.resize(std::min<size_t>(answer.size(), Get32(&pdu.header[kExpectedLengthAt])));
-    return SendData(fd, pdu, answer, false);
+    return SendData(fd, pdu, answer, how);
   }
   Apply(command, data);
   return SendStatus(fd, pdu, {});
@@ -342,14 +341,18 @@ void FakeTarget::Apply(const FakeCommand& command, const std::vector<uint8_t>& d
   if (command.operation == 0x8a) events_.push_back("apply " + std::to_string(command.lba));
 }
 
-bool FakeTarget::SendData(int fd, const Pdu& pdu, const std::vector<uint8_t>& data, bool half) {
+bool FakeTarget::SendData(int fd, const Pdu& pdu, const std::vector<uint8_t>& data, Reaction::Kind how) {
   Header header = Respond(kDataIn, pdu, true);
   header[1] = kFinal | kDataInStatus;
-  if (!half) return Send(fd, header, data);
+  if (how != Reaction::kHalf && how != Reaction::kTrickle) return Send(fd, header, data);
   Put24(&header[kDataLengthAt], static_cast<uint32_t>(data.size()));
   ::send(fd, header.data(), header.size(), MSG_NOSIGNAL);
-  ::send(fd, data.data(), data.size() / 2, MSG_NOSIGNAL);
-  return false;
+  if (how == Reaction::kHalf) return ::send(fd, data.data(), data.size() / 2, MSG_NOSIGNAL), false;
+  for (size_t at = 0; at < data.size(); at += data.size() / 16) {
+    if (::send(fd, data.data() + at, data.size() / 16, MSG_NOSIGNAL) < 0) return false;
+    ::usleep(60'000);
+  }
+  return true;
 }
 
 bool FakeTarget::SendStatus(int fd, const Pdu& pdu, const Reaction& reaction) {

@@ -37,6 +37,7 @@ struct Reaction {
     kHold,     // no answer; a write is applied at the next reset
     kDrop,     // the connection is closed
     kHalf,     // half an answer, then the connection is closed
+    kTrickle,  // a read's data come in 16 pieces, one each 60 ms
     kRaw,      // `raw` is sent instead of an answer
     kSilence,  // nothing is read or sent any more on this connection
     kTell,     // the asynchronous message `raw` comes, and then the answer
@@ -107,8 +108,8 @@ class FakeTarget {
   bool HandleCommand(int fd, const Pdu& pdu);
   bool GatherData(int fd, const Pdu& command, std::vector<uint8_t>& data);
   bool React(int fd, const Pdu& pdu, const FakeCommand& command, const Reaction& reaction);
-  bool Execute(int fd, const Pdu& pdu, const FakeCommand& command, const std::vector<uint8_t>& data);
-  bool SendData(int fd, const Pdu& pdu, const std::vector<uint8_t>& data, bool half);
+  bool Execute(int fd, const Pdu&, const FakeCommand&, const std::vector<uint8_t>& data, Reaction::Kind how);
+  bool SendData(int fd, const Pdu& pdu, const std::vector<uint8_t>& data, Reaction::Kind how);
   bool SendStatus(int fd, const Pdu& pdu, const Reaction& reaction);
   Header Respond(Opcode opcode, const Pdu& pdu, bool status);
   bool Send(int fd, Header header, const std::vector<uint8_t>& data);
