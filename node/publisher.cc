@@ -130,7 +130,12 @@ absl::Status Publisher::CheckStagedFor(const PublishRequest& request, const Devi
     if (staged->read_only && !WantsReadOnly(request, device)) {
       return RefuseVolume(request.volume, "it is staged read-only; publish it read-only");
     }
+    return absl::OkStatus();
   }
+  // Its journal and its writer's blocks would be written over each other.
+  const auto mounted = [number](const Mount& mount) { return mount.device == number && !mount.is_node; };
+  if (std::any_of(mounts.begin(), mounts.end(), mounted))
+    return RefuseVolume(request.volume, "it is mounted as a file system; unstage it and stage it again");
   return absl::OkStatus();
 }
 

@@ -137,6 +137,7 @@ absl::Status Stager::StageFilesystem(const StageRequest& request, const Device& 
   ASSIGN_OR_RETURN(const std::vector<Mount> mounts, mounter_.Mounts());
   if (const Mount* staged = TopMountAt(mounts, request.staging_path))
     return CheckStaged(request, device, *staged);
+  RETURN_IF_ERROR(CheckNotRaw(request, device, mounts));
   ASSIGN_OR_RETURN(const FilesystemType type, PrepareFilesystem(request, device));
   RETURN_IF_ERROR(MountFilesystem(request, device, type));
   FAIL_POINT("node.stage.mounted");
@@ -144,6 +145,20 @@ absl::Status Stager::StageFilesystem(const StageRequest& request, const Device& 
   const absl::Status grown = GrowUnused(request, device, type);
   if (!grown.ok()) UnmountUnused(request);
   return grown;
+}
+
+// Who has the raw device open writes past any file system, and may have written nothing to its edges yet: it
+// would be formatted, or repaired and mounted, under that writer.
+absl::Status Stager::CheckNotRaw(const StageRequest& request, const Device& device,
+                                 const std::vector<Mount>& mounts) {
+  ASSIGN_OR_RETURN(const dev_t number, mounter_.NumberOf(device.path));
+  for (const Mount& mount : mounts) {
+    if (mount.device != number || !mount.is_node) continue;
+    return absl::AlreadyExistsError(absl::StrCat("volume ", request.volume.value(),
+                                                 " is used as a block device at ", mount.target,
+                                                 "; unpublish it there before using it as a file system"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Stager::MountFilesystem(const StageRequest& request, const Device& device, FilesystemType type) {
@@ -191,8 +206,9 @@ absl::Status Stager::CheckStaged(const StageRequest& request, const Device& devi
         "volume ", request.volume.value(), " is staged at ", request.staging_path, " as ", staged.type,
         staged.read_only ? ", read-only" : ", writable", "; unstage it before staging it in another way"));
   }
-  // The earlier call may have been killed after its mount and before it grew the file system.
   const std::optional<FilesystemType> type = ParseFilesystemType(staged.type);
+  if (type) RETURN_IF_ERROR(CheckLabel(request, device, *type));
+  // The earlier call may have been killed after its mount and before it grew the file system.
   if (staged.read_only || !type) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<Mount> mounts, device_mounts_.ListMountsOf(device));
   if (mounts.size() == 1) return GrowUnused(request, device, *type);
@@ -202,14 +218,27 @@ absl::Status Stager::CheckStaged(const StageRequest& request, const Device& devi
   return absl::IsFailedPrecondition(grown) ? absl::OkStatus() : grown;
 }
 
+// Asks the kernel, by mounting it once more at its place: that is refused in any case, with EINVAL if the
+// label is another one, and with EBUSY if it is the same. Texts cannot be compared: a label may have aliases,
+// and its categories any order.
+absl::Status Stager::CheckLabel(const StageRequest& request, const Device& device, FilesystemType type) {
+  if (!AsksForLabel(request.capability.mount_options)) return absl::OkStatus();
+  const absl::Status again = MountFilesystem(request, device, type);
+  if (again.ok()) return mounter_.Unmount(request.staging_path, /*lazy=*/false, request.deadline);
+  if (!absl::IsInvalidArgument(again)) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat(
+      "volume ", request.volume.value(), " is staged at ", request.staging_path,
+      " with another SELinux label, or with none; unstage it before staging it with this label"));
+}
+
 absl::StatusOr<FilesystemType> Stager::PrepareFilesystem(const StageRequest& request, const Device& device) {
   const std::optional<FilesystemType> wanted = request.capability.type;
   ASSIGN_OR_RETURN(const FilesystemProbe found, filesystem_.Probe(device.path, request.deadline));
   if (found.content == Content::kForeign) {
     return RefuseVolume(request.volume,
                         absl::StrCat("it holds ", found.description,
-                                     "; it is never formatted over. Use it as a block volume, or wipe it "
-                                     "yourself if the data is not needed"));
+                                     "; it is never formatted over. operations.md, \"A file system that "
+                                     "needs repair\", says how to look at a copy of it"));
   }
   if (found.content == Content::kBlank) return MakeFilesystem(request, device);
   if (wanted && *wanted != found.type) {

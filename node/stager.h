@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -64,9 +65,12 @@ class Stager {
   absl::StatusOr<Device> AttachDevice(const StageRequest& request, const Grant& grant);
   absl::Status RemoveStaleDevice(const Device& device, const StageRequest& request);
   absl::Status StageFilesystem(const StageRequest& request, const Device& device);
+  absl::Status CheckNotRaw(const StageRequest& request, const Device& device,
+                           const std::vector<Mount>& mounts);
   absl::Status MountFilesystem(const StageRequest& request, const Device& device, FilesystemType type);
   absl::Status GrowUnused(const StageRequest& request, const Device& device, FilesystemType type);
   absl::Status CheckStaged(const StageRequest& request, const Device& device, const Mount& staged);
+  absl::Status CheckLabel(const StageRequest& request, const Device& device, FilesystemType type);
   absl::StatusOr<FilesystemType> PrepareFilesystem(const StageRequest& request, const Device& device);
   absl::StatusOr<FilesystemType> MakeFilesystem(const StageRequest& request, const Device& device);
   void UnmountUnused(const StageRequest& request);

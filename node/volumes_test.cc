@@ -270,6 +270,10 @@ TEST_CASE("a staged volume is not staged in another way") {
   f.capability = NodeFixture::Capability(AccessMode::SINGLE_NODE_WRITER);
   f.capability.mutable_mount()->add_mount_flags("ro");
   CHECK(f.Stage() == StatusCode::ALREADY_EXISTS);
+  f.capability.mutable_mount()->set_mount_flags(0, "context=system_u:object_r:container_file_t:s0");
+  CHECK(f.Stage() == StatusCode::OK);
+  f.mounter.FailNext("MountDevice", absl::InvalidArgumentError("it has another label"));
+  CHECK(f.Stage() == StatusCode::ALREADY_EXISTS);
   CHECK(f.MountCount() == 1);
   CHECK(f.Granted());
 }

@@ -184,6 +184,15 @@ bool IsReadOnlyMount(const std::vector<std::string>& options) {
   return read_only;
 }
 
+bool AsksForLabel(const std::vector<std::string>& options) {
+  for (const std::string& flag : options) {
+    for (const absl::string_view option : SplitFlag(flag)) {
+      if (Contains(kLabels, option.substr(0, option.find('=')))) return true;
+    }
+  }
+  return false;
+}
+
 std::string WithDefaultOptions(FilesystemType type, const std::vector<std::string>& options) {
   std::vector<std::string> all = {"nosuid", "nodev"};
   if (type == FilesystemType::kExt4) all.push_back("errors=remount-ro");

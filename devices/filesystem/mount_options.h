@@ -20,6 +20,9 @@ absl::Status CheckMountOptions(const std::vector<std::string>& options);
 // Whether they ask for a read-only mount.
 bool IsReadOnlyMount(const std::vector<std::string>& options);
 
+// Whether they ask for an SELinux label.
+bool AsksForLabel(const std::vector<std::string>& options);
+
 // `options`, which CheckMountOptions has passed, behind the defaults, which they may change: a volume's
 // content is written by pods, so nothing on it becomes another user or a device of the node (nosuid, nodev),
 // and a damaged ext4 becomes read-only, whatever its superblock says.

@@ -61,6 +61,12 @@ TEST_CASE("a read-only mount is asked for by any flag, and the last word counts"
   CHECK_FALSE(IsReadOnlyMount({"noatime", R"(context="a,ro")"}));
 }
 
+TEST_CASE("a label is asked for by any flag") {
+  CHECK(AsksForLabel({"noatime", R"(ro,context="system_u:object_r:x:s0:c1,c2")"}));
+  CHECK_FALSE(AsksForLabel({}));
+  CHECK_FALSE(AsksForLabel({"noatime,ro", "commit=30"}));
+}
+
 TEST_CASE("a volume's content is kept from harming the node, unless its class says otherwise") {
   CHECK(WithDefaultOptions(FilesystemType::kExt4, {}) == "nosuid,nodev,errors=remount-ro");
   CHECK(WithDefaultOptions(FilesystemType::kXfs, {"noatime"}) == "nosuid,nodev,noatime");

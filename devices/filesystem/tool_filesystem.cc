@@ -70,7 +70,8 @@ absl::Status StatusOfExt4Check(const std::string& device, const CommandResult& r
   if (result.exit_code < 128 && (result.exit_code & 4)) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the ext4 file system on ", device,
-        " has errors that need a person's decision; attach it as a block volume and run e2fsck on it: ",
+        " has errors that need a person's decision; operations.md, \"A file system that needs repair\", says "
+        "how to run e2fsck on a copy of it: ",
         result.output));
   }
   return absl::InternalError(absl::StrCat("e2fsck on ", device, " failed: ", result.output));

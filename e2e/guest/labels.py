@@ -90,7 +90,7 @@ def ask_for_another_label(rig: Rig, fs: str) -> dict[str, object]:
     volume = with_label(new_volume(rig, f"asked-{fs}", fs), LABEL).up()
     file = volume.write_file("file", b"labelled")
     told: dict[str, object] = {"the same": code_of(with_label(volume, LABEL_IN_DISORDER).stage)}
-    with_label(volume, OTHER_LABEL)
+    told["in place"] = code_of(with_label(volume, OTHER_LABEL).stage)
     elsewhere = with_label(new_volume(rig, f"elsewhere-{fs}", fs), OTHER_LABEL)
     elsewhere.id = volume.id
     told["elsewhere"] = code_of(elsewhere.stage)

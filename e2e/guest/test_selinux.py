@@ -76,6 +76,9 @@ def test_a_label_with_its_categories_in_another_order_is_the_same(asked: dict[st
 def test_a_volume_in_use_is_not_mounted_with_another_label_and_keeps_its_own(
     asked: dict[str, Any], fs: str
 ) -> None:
+    code, text = asked[fs]["in place"]
+    assert code == "ALREADY_EXISTS"
+    assert "with another SELinux label" in text
     code, text = asked[fs]["elsewhere"]
     assert code != "OK"
     assert text
