@@ -371,6 +371,7 @@ TEST_CASE("what is offered can be made one volume, of exactly that size") {
   csi::v1::GetCapacityResponse offered;
   REQUIRE(service->GetCapacity(nullptr, &capacity, &offered).ok());
   CHECK(offered.available_capacity() == 100 * kTestMiB);
+  CHECK(offered.maximum_volume_size().value() == 100 * kTestMiB);  // by which Kubernetes places pods
   auto request = CreateRequest("all", offered.available_capacity());
   request.mutable_capacity_range()->set_limit_bytes(offered.available_capacity());
   (*request.mutable_parameters())["provisioning"] = "thick";

@@ -71,7 +71,9 @@ void FillGroup(const SnapshotGroup& group, csi::v1::VolumeGroupSnapshot* out) {
 void FillCapacity(const PoolCapacity& pool, csi::v1::GetCapacityResponse* out) {
   // Mesos asks for a volume of exactly what it was offered, and volumes are whole MiB.
   out->set_available_capacity(ToCsiBytes(pool.creatable_bytes / kMiB * kMiB));
-  out->mutable_maximum_volume_size()->set_value(ToCsiBytes(pool.largest_volume_bytes));
+  // Where there is one, Kubernetes' scheduler goes by this alone: never more than there is room for.
+  out->mutable_maximum_volume_size()->set_value(
+      std::min(out->available_capacity(), ToCsiBytes(pool.largest_volume_bytes)));
   out->mutable_minimum_volume_size()->set_value(ToCsiBytes(pool.smallest_volume_bytes));
 }
 

@@ -30,7 +30,12 @@ def test_the_scheduler_is_told_how_much_room_is_left(workloads):
     def room():
         """In MiB: capacities are whole ones."""
         objects = workloads.kubectl.items("csistoragecapacities", f"--namespace={NAMESPACE}")
-        shown = [each["capacity"] for each in objects if each["storageClassName"] == late]
+        # As the scheduler does: maximumVolumeSize, where there is one.
+        shown = [
+            each.get("maximumVolumeSize", each["capacity"])
+            for each in objects
+            if each["storageClassName"] == late
+        ]
         return min((int(each[:-2]) * {"Mi": 1, "Gi": 1024}[each[-2:]] for each in shown), default=0)
 
     before = wait_until(room, 30, "there is an object for the class")
