@@ -95,6 +95,17 @@ void CheckKernel(const admin::v1::StatusResponse& status, const Surroundings& ar
       faults.push_back({"kernel", absl::StrCat(path, ": ", opened.message(),
                                                ": volumes cannot be attached; load the module ", module)});
   }
+  // Linux 6.15 and later end a FUSE connection, for good, when one request takes longer. Requests wait here
+  // for as long as an array is away.
+  for (const char* setting : {"default_request_timeout", "max_request_timeout"}) {
+    const std::string value = around.read_setting(absl::StrCat("/proc/sys/fs/fuse/", setting));
+    if (value.empty() || value == "0") continue;
+    faults.push_back(
+        {"kernel", absl::StrCat("fs.fuse.", setting, " is ", value,
+                                " s: the kernel ends a volume whose array does not answer for so "
+                                "long; set it to 0, which counts for volumes that are attached "
+                                "from then on")});
+  }
 }
 
 void CheckDevices(const admin::v1::StatusResponse& status, Faults& faults) {

@@ -30,6 +30,8 @@ struct Surroundings {
   std::function<absl::Status(const std::string& address)> connect;
   // OK when this device file can be opened.
   std::function<absl::Status(const std::string& path)> open_device;
+  // The content of a file of /proc/sys; empty where this kernel does not have it.
+  std::function<std::string(const std::string& path)> read_setting;
 };
 
 // Of what the server says: whether it is ready, arrays, certificates, portals, and on a node the kernel.

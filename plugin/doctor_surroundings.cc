@@ -5,6 +5,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
 #include <chrono>
+#include <fstream>
 
 #include "absl/time/clock.h"
 #include "base/host_port.h"
@@ -31,13 +32,20 @@ absl::Status OpenDevice(const std::string& path) {
   return file ? absl::OkStatus() : absl::ErrnoToStatus(errno, "cannot be opened");
 }
 
+std::string ReadSetting(const std::string& path) {
+  std::string text;
+  std::getline(std::ifstream(path), text);
+  return text;
+}
+
 }  // namespace
 
 Surroundings RealSurroundings() {
   return {.now = absl::Now(),
           .own_namespace = kube::InClusterNamespace().value_or(""),
           .connect = Connect,
-          .open_device = OpenDevice};
+          .open_device = OpenDevice,
+          .read_setting = ReadSetting};
 }
 
 }  // namespace lunkeeper

@@ -21,7 +21,8 @@ Surroundings Healthy() {
   return {.now = kNow,
           .own_namespace = "lunkeeper",
           .connect = [](const std::string&) { return absl::OkStatus(); },
-          .open_device = [](const std::string&) { return absl::OkStatus(); }};
+          .open_device = [](const std::string&) { return absl::OkStatus(); },
+          .read_setting = [](const std::string&) { return "0"; }};
 }
 
 admin::v1::StatusResponse HealthyController() {
@@ -148,6 +149,11 @@ TEST_CASE("a fault of a node is found alone") {
       return path == missing ? absl::NotFoundError("no such file") : absl::OkStatus();
     };
     wanted = "kernel: " + missing + ": no such file: volumes cannot be attached; load the module";
+  }
+  SECTION("a kernel that ends what waits") {
+    const std::string set = GENERATE("default_request_timeout", "max_request_timeout");
+    around.read_setting = [=](const std::string& path) { return path.ends_with("/" + set) ? "60" : ""; };
+    wanted = "kernel: fs.fuse." + set + " is 60 s: the kernel ends a volume";
   }
   SECTION("a device that has failed") {
     status.mutable_devices(0)->set_volume("rack1-v1");
