@@ -5,9 +5,9 @@
 #include <future>
 
 #include "base/testing/test_host.h"
+#include "devices/array/testing/array_contract.h"
 #include "devices/array/testing/block_contract.h"
 #include "devices/array/testing/group_contract.h"
-#include "devices/array/testing/modify_contract.h"
 #include "devices/array/testing/name_contract.h"
 
 namespace lunkeeper {
@@ -39,22 +39,9 @@ std::future<absl::StatusOr<Grant>> AcquireLater(FakeArray& array, const GrantReq
 
 }  // namespace
 
-TEST_CASE("an exclusive volume goes to one node; the other is told who has it") {
+TEST_CASE("the array in memory keeps what arrays promise of volumes, grants and fences") {
   FakeArray array;
-  const VolumeId volume = MakeVolume(array, "v");
-  const auto first = array.AcquireGrant(For(volume, kNodeA), absl::ZeroDuration());
-  REQUIRE(first.ok());
-  CHECK(array.AcquireGrant(For(volume, kNodeA), absl::ZeroDuration())->generation == first->generation);
-
-  const auto second = array.AcquireGrant(For(volume, kNodeB), absl::ZeroDuration());
-  CHECK(absl::IsFailedPrecondition(second.status()));
-  CHECK_THAT(std::string(second.status().message()), Catch::Contains(kNodeA.value()));
-  CHECK(absl::IsDeadlineExceeded(array.AcquireGrant(For(volume, kNodeB), absl::Milliseconds(20)).status()));
-}
-
-TEST_CASE("a volume in memory is modified") {
-  FakeArray array;
-  testing::CheckModify(array, kNodeA);
+  testing::CheckArray(array, {kNodeA, kNodeB, NodeId("c.3")});
 }
 
 TEST_CASE("a waiting node gets the volume when it is released, in order of arrival") {
@@ -103,56 +90,6 @@ TEST_CASE("readers come in beside shared writers; an exclusive one waits for the
   CHECK(exclusive.get().ok());
 }
 
-TEST_CASE("only the side that took a grant releases it") {
-  FakeArray array;
-  const VolumeId volume = MakeVolume(array, "v");
-  REQUIRE(array.AcquireGrant(For(volume, kNodeA), absl::ZeroDuration()).ok());
-  CHECK(array.ReleaseGrant(volume, kNodeA, GrantOwner::kOrchestrator, kAnyGeneration).ok());
-  CHECK(array.ListGrants({volume, {}})->size() == 1);
-  CHECK(absl::IsFailedPrecondition(array.DeleteVolume(volume)));
-  CHECK(array.ReleaseGrant(volume, kNodeA, GrantOwner::kNode, kAnyGeneration).ok());
-  CHECK(array.ListGrants({volume, {}})->empty());
-  CHECK(array.DeleteVolume(volume).ok());
-}
-
-TEST_CASE("a late release of an earlier grant leaves the newer one alone") {
-  FakeArray array;
-  const VolumeId volume = MakeVolume(array, "v");
-  const auto first = array.AcquireGrant(For(volume, kNodeA), absl::ZeroDuration());
-  REQUIRE(first.ok());
-  REQUIRE(array.ReleaseGrant(volume, kNodeA, GrantOwner::kNode, first->generation).ok());
-  const auto second = array.AcquireGrant(For(volume, kNodeA), absl::ZeroDuration());
-  REQUIRE(second.ok());
-  CHECK(array.ReleaseGrant(volume, kNodeA, GrantOwner::kNode, first->generation).ok());
-  CHECK(array.ListGrants({volume, {}})->size() == 1);
-  CHECK(array.ReleaseGrant(volume, kNodeA, GrantOwner::kNode, second->generation).ok());
-  CHECK(array.ListGrants({volume, {}})->empty());
-}
-
-TEST_CASE(
-    "a fenced node is refused a grant, also one it waits for, and the waiter behind it gets the volume") {
-  FakeArray array;
-  const VolumeId volume = MakeVolume(array, "v");
-  const VolumeId other = MakeVolume(array, "w");
-  REQUIRE(array.AcquireGrant(For(volume, kNodeA), absl::ZeroDuration()).ok());
-  REQUIRE(array.AcquireGrant(For(other, kNodeB), absl::ZeroDuration()).ok());
-  auto refused = AcquireLater(array, For(other, kNodeA));
-  auto replacement = AcquireLater(array, For(volume, kNodeB));
-  AwaitWaiting(array, 2);
-
-  const Term term = *array.BeginTerm("test");
-  const auto fence = array.FenceNode(term, {kNodeA, {volume}});
-  REQUIRE(fence.ok());
-  CHECK(absl::IsFailedPrecondition(refused.get().status()));
-  CHECK(replacement.get().ok());
-  CHECK(absl::IsFailedPrecondition(array.AcquireGrant(For(other, kNodeA), kLong).status()));
-
-  CHECK(absl::IsFailedPrecondition(array.UnfenceNode(term, kNodeA, fence->generation + 1)));
-  CHECK(array.UnfenceNode(term, kNodeA, fence->generation).ok());
-  CHECK(array.UnfenceNode(term, kNodeA, fence->generation).ok());
-  CHECK(array.ListFences()->empty());
-}
-
 TEST_CASE("a fence that cannot drain is not reported as done, stays, and ends when repeated") {
   FakeArray array;
   const VolumeId volume = MakeVolume(array, "v");
@@ -167,15 +104,6 @@ TEST_CASE("a fence that cannot drain is not reported as done, stays, and ends wh
   CHECK(array.AcquireGrant(For(volume, kNodeB), absl::ZeroDuration()).ok());
 }
 
-TEST_CASE("an older term is refused") {
-  FakeArray array;
-  const Term old_term = *array.BeginTerm("one");
-  const Term term = *array.BeginTerm("two");
-  CHECK(term > old_term);
-  CHECK(absl::IsFailedPrecondition(array.FenceNode(old_term, {kNodeA, {}}).status()));
-  CHECK(absl::IsFailedPrecondition(array.UnfenceNode(old_term, kNodeA, 1)));
-}
-
 TEST_CASE("creating is idempotent by name and refuses another specification") {
   FakeArray array;
   VolumeSpec spec;
@@ -186,41 +114,6 @@ TEST_CASE("creating is idempotent by name and refuses another specification") {
   CHECK(array.CreateVolume(spec)->id == first->id);
   spec.provisioning = Provisioning::kThick;
   CHECK(absl::IsAlreadyExists(array.CreateVolume(spec).status()));
-}
-
-TEST_CASE("lists come in pages, and a foreign token is refused") {
-  FakeArray array;
-  for (int i = 0; i < 5; ++i) MakeVolume(array, std::to_string(i));
-  const auto first = array.ListVolumes("", 2);
-  REQUIRE(first->items.size() == 2);
-  const auto rest = array.ListVolumes(first->next_token, 0);
-  CHECK(rest->items.size() == 3);
-  CHECK(rest->next_token.empty());
-  CHECK(absl::IsAborted(array.ListVolumes("invalid-token", 0).status()));
-  const auto exact = array.ListVolumes("", 5);
-  CHECK(exact->next_token.empty());
-}
-
-TEST_CASE("clones and snapshots are at least as large as their source, and live on without it") {
-  FakeArray array;
-  const VolumeId source = MakeVolume(array, "v");
-  const auto snapshot = array.CreateSnapshot("s", source);
-  REQUIRE(snapshot.ok());
-  CHECK(array.CreateSnapshot("s", source)->id == snapshot->id);
-  CHECK(absl::IsAlreadyExists(array.CreateSnapshot("s", MakeVolume(array, "w")).status()));
-  REQUIRE(array.ExpandVolume(source, 5 << 20)->spec.size_bytes == 5 << 20);
-
-  VolumeSpec clone;
-  clone.name = "clone";
-  clone.size_bytes = 1 << 20;
-  clone.source_volume = source;
-  CHECK(absl::IsOutOfRange(array.CreateVolume(clone).status()));
-  clone.size_bytes = 5 << 20;
-  CHECK(array.CreateVolume(clone).ok());
-  REQUIRE(array.DeleteVolume(source).ok());
-  CHECK(array.ListSnapshots(source, "", 0)->items.size() == 1);
-  clone.name = "second";
-  CHECK(absl::IsNotFound(array.CreateVolume(clone).status()));
 }
 
 TEST_CASE("a full pool refuses thick volumes only") {

@@ -10,9 +10,9 @@
 #include "absl/time/clock.h"
 #include "base/testing/test_host.h"
 #include "devices/array/remote/testing/remote_array_fixture.h"
+#include "devices/array/testing/array_contract.h"
 #include "devices/array/testing/block_contract.h"
 #include "devices/array/testing/group_contract.h"
-#include "devices/array/testing/modify_contract.h"
 #include "devices/array/testing/name_contract.h"
 
 namespace lunkeeper::testing {
@@ -56,9 +56,9 @@ void CheckSame(const FenceRecord& a, const FenceRecord& b) {
 
 }  // namespace
 
-TEST_CASE("a volume is modified from afar as from nearby") {
+TEST_CASE("an array over the network keeps what arrays promise of volumes, grants and fences") {
   RemoteArrayFixture fixture;
-  CheckModify(*fixture.array, NodeId("node-a.0000000000000001"));
+  CheckArray(*fixture.array, {kNodeA, kNodeB, NodeId("node-c.0000000000000003")});
 }
 
 TEST_CASE("names are found from afar as from nearby") {

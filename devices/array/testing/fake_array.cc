@@ -83,8 +83,9 @@ absl::StatusOr<Volume> FakeArray::CreateVolume(const VolumeSpec& spec) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
   if (const auto it = volume_names_.find(spec.name); it != volume_names_.end()) {
-    const Volume& have = volumes_.at(it->second).volume;
-    if (IsMadeAs(have.spec, spec) && have.spec.size_bytes == RoundUp(spec.size_bytes)) return have;
+    const auto& [have, asked_bytes, grants, waiters] = volumes_.at(it->second);
+    const uint64_t bytes = RoundUp(spec.size_bytes);
+    if (IsMadeAs(have.spec, spec) && (bytes == asked_bytes || bytes == have.spec.size_bytes)) return have;
     return absl::AlreadyExistsError(
         absl::StrCat("create volume ", spec.name, ": there is one of that name, made otherwise"));
   }
@@ -96,7 +97,7 @@ absl::StatusOr<Volume> FakeArray::CreateVolume(const VolumeSpec& spec) {
   volume.spec.limits.version = spec.limits == VolumeLimits() ? 0 : 1;
   volume.serial = volume.id.value().substr(volume_prefix_.size());
   volume.created = absl::Now();
-  volumes_[volume.id].volume = volume;
+  volumes_[volume.id] = {.volume = volume, .asked_bytes = size, .grants = {}, .waiters = {}};
   volume_names_[spec.name] = volume.id;
   return volume;
 }

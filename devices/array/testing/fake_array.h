@@ -112,6 +112,7 @@ class FakeArray final : public Array,
   };
   struct VolumeEntry {
     Volume volume;
+    uint64_t asked_bytes = 0;  // when it was made
     std::map<NodeId, Grant> grants;
     std::list<Waiter> waiters;  // first come, first served
   };

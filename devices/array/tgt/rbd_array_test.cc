@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/host_name.h"
+#include "devices/array/testing/array_contract.h"
 #include "devices/array/testing/block_contract.h"
-#include "devices/array/testing/modify_contract.h"
 #include "devices/array/tgt/gateway_record.h"
 #include "devices/array/tgt/image_lock.h"
 #include "devices/array/tgt/testing/damage.h"
@@ -82,7 +82,9 @@ TEST_CASE_METHOD(OnCeph, "on Ceph: all that was stored is there after a restart,
   CHECK(array->ListOrphans()->empty());
 }
 
-TEST_CASE_METHOD(OnCeph, "on Ceph: an array modifies volumes as promised") { CheckModify(*cluster, kA); }
+TEST_CASE_METHOD(OnCeph, "on Ceph: an array keeps what arrays promise of volumes, grants and fences") {
+  CheckArray(*cluster, {kA, kB, NodeId("node-c.1")});
+}
 
 TEST_CASE_METHOD(OnCeph, "on Ceph: an array lists the blocks of its snapshots as promised") {
   // RBD tells objects of 4 MiB apart. sparsify frees the blocks of zeroes.

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "absl/strings/match.h"
+#include "devices/array/testing/array_contract.h"
 #include "devices/array/tgt/sqlite.h"
 #include "devices/array/tgt/testing/array_fixture.h"
 
@@ -31,6 +32,10 @@ TEST_CASE_METHOD(ClusterFixture,
   CHECK(absl::IsDeadlineExceeded(Acquire(volume, kB, absl::Milliseconds(50)).status()));
   CHECK(absl::IsNotFound(Acquire(VolumeId("a1-v0000000000000000"), kA).status()));
   CHECK(absl::IsInvalidArgument(Acquire(volume, NodeId("a,b")).status()));
+}
+
+TEST_CASE_METHOD(ClusterFixture, "a real array keeps what arrays promise of volumes, grants and fences") {
+  CheckArray(*array, {kA, kB, kC});
 }
 
 TEST_CASE_METHOD(ClusterFixture,
@@ -204,19 +209,6 @@ TEST_CASE_METHOD(ClusterFixture, "only the side that took a grant releases it") 
   CHECK(array->grants().ReleaseGrant(volume, kA, GrantOwner::kOrchestrator, kAnyGeneration).ok());
   CHECK(array->grants().ListGrants({})->empty());
   CHECK(array->grants().ReleaseGrant(volume, kA, GrantOwner::kOrchestrator, kAnyGeneration).ok());
-}
-
-TEST_CASE_METHOD(ClusterFixture, "a late release of an earlier grant leaves the newer one alone") {
-  const VolumeId volume = Make("v");
-  const auto first = Acquire(volume, kA);
-  REQUIRE(first.ok());
-  REQUIRE(array->grants().ReleaseGrant(volume, kA, GrantOwner::kNode, first->generation).ok());
-  const auto second = Acquire(volume, kA);
-  REQUIRE(second.ok());
-  CHECK(array->grants().ReleaseGrant(volume, kA, GrantOwner::kNode, first->generation).ok());
-  CHECK(array->grants().ListGrants({})->size() == 1);
-  CHECK(array->grants().ReleaseGrant(volume, kA, GrantOwner::kNode, second->generation).ok());
-  CHECK(array->grants().ListGrants({})->empty());
 }
 
 TEST_CASE_METHOD(ClusterFixture, "a login needs the grant's own secret and the node's own name") {
