@@ -61,6 +61,7 @@ RUNS = [
         "FLOOD_SECONDS",
         3,
     ),
+    Run("seconds of a flooded cluster", 300, ("kube/failover/test_floods.py",), "FLOOD_SECONDS", 60),
     Run("rolling updates of the data path", 10, ("kube/test_data_path.py",), "ROLLING_UPDATES"),
     Run("seconds of a frozen array", 60, ("agent/test_frozen_array.py",), "FROZEN_SECONDS", 10),
     Run("failures of gateways in turn", 100, ("ceph/test_gateway_kills.py",), "GATEWAY_ROUNDS"),
