@@ -6,18 +6,19 @@
 // mounted file system cannot be exchanged.
 
 #include "devices/iscsi/lun_identification.h"
-#include "devices/cache_ids.h"
 
 #include <algorithm>
 #include <cstring>
 #include <ctime>
+
+#include "devices/cache_ids.h"
+#include "devices/iscsi/scsi_codes.h"
 
 namespace lunkeeper::iscsi {
 namespace {
 
 // With a pause of 250 ms (iscsi_lun.cc) a LUN has ten seconds to become ready, as after a start of its array.
 constexpr int kMostRetries = 40;
-constexpr uint8_t kCheckCondition = 2, kNoSense = 0, kIllegalRequest = 5;
 
 // Whether the LUN does not know the question. istgt says so without a reason.
 bool IsUnknown(const Task& task) {

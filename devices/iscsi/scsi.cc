@@ -11,6 +11,7 @@
 
 #include "devices/cache_ids.h"
 #include "devices/iscsi/pdu.h"
+#include "devices/iscsi/scsi_codes.h"
 
 namespace lunkeeper::iscsi {
 namespace {
@@ -27,24 +28,6 @@ enum OperationCode : uint8_t {
   kServiceActionIn16 = 0x9e,
 };
 constexpr uint8_t kReadCapacity16 = 0x10;  // service action
-
-enum Status : uint8_t {
-  kGood = 0x00,
-  kCheckCondition = 0x02,
-  kConditionMet = 0x04,
-  kBusy = 0x08,
-  kTaskSetFull = 0x28,
-  kTaskAborted = 0x40,
-};
-enum SenseKey : uint8_t {
-  kNoSense = 0x0,
-  kRecovered = 0x1,
-  kNotReady = 0x2,
-  kIllegalRequest = 0x5,
-  kUnitAttention = 0x6,
-  kDataProtect = 0x7,
-  kAbortedCommand = 0xb,
-};
 
 // Of our own: one command is short enough to be answered well within the time-out, and its lengths fit the
 // CDB (tgt counts the bytes of an UNMAP in 32 bits, and writes the blocks of a WRITE SAME one by one).

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "devices/iscsi/scsi_codes.h"
+
 namespace lunkeeper::iscsi {
 namespace {
 
@@ -48,7 +50,6 @@ void TakeResponse(const PduReader::Pdu& pdu, Task& task) {
 }
 
 bool IsSuccess(const Task& task) {
-  constexpr uint8_t kGood = 0x00, kCheckCondition = 0x02, kConditionMet = 0x04, kRecovered = 1;
   const bool recovered = task.status == kCheckCondition && task.sense_key == kRecovered && !task.deferred;
   return task.response == 0 && (task.status == kGood || task.status == kConditionMet || recovered);
 }
