@@ -138,7 +138,8 @@ TEST_CASE("a target that breaks the login is left; one that refuses is told apar
 TEST_CASE("a target that insists on what we do not do is left") {
   const std::string answer =
       GENERATE(as<std::string>(), "HeaderDigest=CRC32C", "ErrorRecoveryLevel=2", "InitialR2T=Maybe",
-               "MaxBurstLength=100", "FirstBurstLength=99999999999");
+               "MaxRecvDataSegmentLength=0", "MaxRecvDataSegmentLength=", "MaxBurstLength=100",
+               "FirstBurstLength=99999999999");
   SessionRig rig;
   rig.Sent();
   rig.Receive(rig.Pdu(kLoginResponse, 0x81, 0, true));

@@ -1,7 +1,8 @@
 #pragma once
-// The TCP connection of a Lun: moves bytes between its socket and the session, and large reads past the
-// session straight to where they are wanted (splice_pipe.h). It decides nothing but which of the target's
-// portals is next: the same one for as long as it is of use.
+// The TCP connection of a Lun, or of a BlockSession, which has one portal and large reads like any others.
+// Moves bytes between its socket and the session, and large reads past the session straight to where they are
+// wanted (splice_pipe.h). It decides nothing but which of the target's portals is next: the same one for as
+// long as it is of use.
 //
 //   a portal says               | and the Lun
 //   ----------------------------+---------------------------------------------------------------------------

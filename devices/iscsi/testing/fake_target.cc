@@ -192,6 +192,10 @@ bool FakeTarget::HandlePing(int fd, const Pdu& pdu) {
 
 bool FakeTarget::HandleLogin(int fd, const Pdu& pdu) {
   const Traits now = traits();
+  if (std::vector<uint8_t> answer = now.login_answer; !answer.empty()) {
+    std::copy_n(&pdu.header[kTagAt], 4, &answer[kTagAt]);
+    return ::send(fd, answer.data(), answer.size(), MSG_NOSIGNAL) > 0;
+  }
   Header header = Respond(kLoginResponse, pdu, true);
   header[1] = pdu.header[1];
   std::vector<uint8_t> text;

@@ -63,9 +63,10 @@ class FakeTarget {
   struct Traits : FakeDisk {
     uint32_t window = 32;  // commands
     uint8_t login_class = 0, login_detail = 0;
-    std::string moved_to = {};     // with class 1
-    uint16_t seconds_to_wait = 0;  // after a logout
-    bool logout_silent = false;    // it is not answered
+    std::string moved_to = {};               // with class 1
+    std::vector<uint8_t> login_answer = {};  // instead, with the request's tag
+    uint16_t seconds_to_wait = 0;            // after a logout
+    bool logout_silent = false;              // it is not answered
     uint8_t reset_response = 0;
     bool reset_drops = false;   // the connection is closed instead of answering the reset
     bool reset_silent = false;  // neither the reset nor anything else is answered any more
