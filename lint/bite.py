@@ -62,7 +62,7 @@ WALL_BITES = (
     walls("fencing/protocol/x.cc", "fencing/kube/json.h", "fencing/core/event.h"),
     walls("fencing/protocol/x.cc", "devices/array/array.h", "devices/grant.h"),
     walls("fencing/agent/x.cc", "fencing/failover/loop.h", "node/grant_source.h"),
-    walls("fencing/agent/x.cc", "fencing/kube/json.h", "devices/libiscsi/session.h"),
+    walls("fencing/agent/x.cc", "devices/iscsi/lun.h", "devices/iscsi/block_session.h"),
     walls("fencing/coordinator/x.cc", "fencing/agent/path_watch.h", "fencing/kube/json.h"),
     walls("fencing/failover/x.cc", "fencing/coordinator/authenticator.h", "fencing/kube/json.h"),
     walls("fencing/sim/x.cc", "fencing/agent/replicas.h", "fencing/agent/heartbeat_sender.h"),

@@ -34,7 +34,7 @@ WALLS: dict[str, tuple[str, ...]] = {
     "fencing/agent": (
         *SEAM,
         "devices/heartbeat/",
-        "devices/libiscsi/",
+        "devices/iscsi/block_session.h",
         "devices/datapath/initiator.h",
         "devices/datapath/limit_setter.h",
         "node/grant_source.h",

@@ -13,7 +13,7 @@
 #include "devices/connection_message.h"
 #include "devices/heartbeat/fence_notice.h"
 #include "devices/heartbeat/heartbeat_block.h"
-#include "devices/libiscsi/libiscsi_session.h"
+#include "devices/iscsi/block_session.h"
 #include "fencing/agent/this_boot.h"
 
 // Each HeartbeatLink has one thread, which makes all its calls in turn:
@@ -21,7 +21,7 @@
 //   log in (once, and again after any failure) -> write the heartbeat block -> read the notice's first block
 //
 // A failure drops the session; the next attempt logs in anew. If this process is killed, the array sees no
-// more heartbeats, and the next process's login ends the session that was left behind (see kIsid).
+// more heartbeats, and the next process's login ends the session that was left behind (block_session.h).
 //
 // The array counts a heartbeat's age from when it saw the sequence number change. So the node's clock does
 // not matter, and writing an old heartbeat once more would not make the node look alive.
@@ -37,9 +37,6 @@ constexpr absl::Duration kShortestPause = absl::Milliseconds(500), kLongestPause
 constexpr absl::Duration kAnswerOfOneOfSeveral = absl::Seconds(1);
 // An array whose portals have changed does not refuse: nobody answers at the old ones.
 constexpr absl::Duration kAskAgainAfter = absl::Seconds(10);
-// The initiator's part of the session id (RFC 7143, 4.4.3.1). With the same ISID a new login reinstates the
-// session (6.3.5): the target closes the old one, which a killed process may have left behind.
-constexpr uint32_t kIsid = 1;
 
 // The heartbeats to one array, and the fence notices from it.
 class HeartbeatLink {
@@ -135,7 +132,7 @@ class HeartbeatLink {
     const absl::Duration timeout = CountPortals() > 1
                                        ? std::min(options_.answer_timeout, kAnswerOfOneOfSeveral)
                                        : options_.answer_timeout;
-    auto session = LibiscsiSession::Login(AtPortal(), {.timeout = timeout, .isid = kIsid});
+    auto session = iscsi::BlockSession::Login(AtPortal(), timeout);
     refused_ = absl::IsPermissionDenied(session.status());
     RETURN_IF_ERROR(session.status());
     session_ = *std::move(session);
@@ -180,7 +177,7 @@ class HeartbeatLink {
   Clock::time_point asked_at_;
   size_t portal_ = 0;     // counts on; which of the connection's portals is next
   bool refused_ = false;  // the array refused the last login with `connection_`
-  std::unique_ptr<LibiscsiSession> session_;
+  std::unique_ptr<iscsi::BlockSession> session_;
   std::string notice_head_;  // the first block of the notice that was last read
   Clock::time_point try_at_;
   absl::Duration pause_ = kShortestPause;
