@@ -5,8 +5,8 @@ import re
 
 from lint.tree import Tree, room_of
 
-# Of each folder, what it may include besides itself. "x/" is the folder x without the folders in it; "x/*" is
-# x with them; "x/y.h" is one header.
+# Of each folder, what it may include besides itself; its tests also every testing/ folder. "x/" is the folder
+# x without the folders in it; "x/*" is x with them; "x/y.h" is one header.
 DOMAIN = ("base/", "devices/")  # helpers, and names such as VolumeId and NodeId
 SEAM = (*DOMAIN, "devices/array/")  # and the interface of an array
 WALLS: dict[str, tuple[str, ...]] = {
@@ -19,7 +19,7 @@ WALLS: dict[str, tuple[str, ...]] = {
     "devices/array/remote": SEAM,
     "devices/filesystem": DOMAIN,
     "devices/iscsi": DOMAIN,
-    "devices/libiscsi": DOMAIN,
+    "devices/libiscsi": DOMAIN,  # for tests alone
     "devices/datapath": (*DOMAIN, "devices/iscsi/"),
     # The domain's names are plain values.
     "fencing/core": ("base/check.h", "devices/types.h", "devices/node_id.h"),
@@ -67,10 +67,6 @@ WALLS: dict[str, tuple[str, ...]] = {
         "devices/filesystem/mounter.h",
     ),
     "plugin": ("*",),
-}
-# What tests may include besides that and every testing/ folder.
-TEST_WALLS: dict[str, tuple[str, ...]] = {
-    "devices/array/tgt": ("devices/libiscsi/",),  # an initiator to try targets with
 }
 # The real array in tests: its own and plugin's, and one of the node's agent, whose heartbeats it receives.
 REAL_ARRAY = "devices/array/tgt/testing/"
@@ -123,8 +119,7 @@ def wall_problems(tree: Tree, name: str) -> list[str]:
     room, kind = room_of(name), tree.layout.kind_of(name)
     if room not in WALLS:
         return [f"{name}: its folder has no wall in lint/layers.py"]
-    tests = TEST_WALLS.get(room, ()) if kind in ("test", "support") else ()
-    entries = (f"{room}/", *WALLS[room], *tests)
+    entries = (f"{room}/", *WALLS[room])
     problems = []
     for number, header in tree.includes(name):
         if tree.layout.support.search(header):

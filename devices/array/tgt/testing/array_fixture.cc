@@ -173,7 +173,7 @@ absl::Status ClusterFixture::Release(const VolumeId& volume, const NodeId& node)
 }
 
 absl::StatusOr<std::unique_ptr<PlainInitiator>> PlainInitiator::Login(const Connection& connection) {
-  auto session = LibiscsiSession::Login(connection, {.timeout = absl::Seconds(15)});
+  auto session = LibiscsiSession::Login(connection, absl::Seconds(15));
   if (!session.ok()) return session.status();
   return std::unique_ptr<PlainInitiator>(new PlainInitiator(*std::move(session)));
 }

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "base/testing/test_host.h"
 #include "devices/array/tgt/tgt_array.h"
-#include "devices/libiscsi/libiscsi_session.h"
+#include "devices/libiscsi/testing/libiscsi_session.h"
 
 namespace lunkeeper::testing {
 

@@ -1,16 +1,16 @@
 #pragma once
-// One iSCSI session with one LUN, through the library libiscsi. The product has two initiators, and this one
-// has everything but the volumes' I/O: a node's heartbeat blocks, finding out what a LUN is (identity, size),
-// and persistent reservations (persistent_reservation.h). It blocks, which suits a thread that writes one
-// block twice a second.
+// One iSCSI session with one LUN, through the library libiscsi: an initiator that is not ours, for tests of
+// arrays and of our own initiator. It has what tests ask of a LUN besides I/O: identity, size and persistent
+// reservations (persistent_reservation.h).
 //
-// Volumes use devices/iscsi instead, because libiscsi replays commands by itself after a lost connection: at
-// once, and without knowing that the old ones are over. An old write could then land on a newer one. A lost
-// connection here ends the session, and nothing is ever sent twice.
+// For tests only, against targets of their own: libiscsi 1.19 trusts what it receives, so that any target can
+// end or hang the process (docs/architecture.md).
 //
-// Blocking: each call waits for the target for at most LibiscsiOptions::timeout. Not thread-safe: one thread
-// at a time. Ownership: a session owns its connection; the destructor drops it without a logout. A process
-// that logs in ignores SIGPIPE from then on, since libiscsi writes to sockets that the target has closed.
+// It does not log in again by itself, and nothing is ever sent twice: a lost connection ends the session.
+//
+// Blocking: each answer is waited for at most `timeout`. Not thread-safe: one thread at a time. Ownership: a
+// session owns its connection; the destructor drops it without a logout. A process that logs in ignores
+// SIGPIPE from then on, since libiscsi writes to sockets that the target has closed.
 // Failure:
 //   UNAVAILABLE          the connection cannot be made or was lost
 //   DEADLINE_EXCEEDED    the target did not answer in time
@@ -22,7 +22,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,13 +34,6 @@
 struct iscsi_context;
 
 namespace lunkeeper {
-
-struct LibiscsiOptions {
-  absl::Duration timeout = absl::Seconds(5);
-  // 24 bits that, with the initiator's name, make the session's identity (RFC 7143, 10.12.5): a login with
-  // the same ones ends the earlier session. Random when absent.
-  std::optional<uint32_t> isid = std::nullopt;
-};
 
 struct LunIdentity {
   std::string vendor;   // INQUIRY, trailing blanks removed
@@ -68,7 +60,7 @@ class LibiscsiSession final {
 
   // Connects, logs in with CHAP (without, when the user is empty), and waits until the LUN takes commands.
   static absl::StatusOr<std::unique_ptr<LibiscsiSession>> Login(const Connection& connection,
-                                                                const LibiscsiOptions& options = {});
+                                                                absl::Duration timeout = absl::Seconds(5));
   ~LibiscsiSession();
   LibiscsiSession(const LibiscsiSession&) = delete;
   LibiscsiSession& operator=(const LibiscsiSession&) = delete;
@@ -86,9 +78,6 @@ class LibiscsiSession final {
   // A failure in the words of this session: which target, doing what, and why.
   absl::Status MakeError(absl::StatusCode code, const char* what, const std::string& why) const;
 
-  // Logs out. The session is over afterwards, whatever this returns.
-  absl::Status Logout();
-
  private:
   struct ContextDeleter {
     void operator()(iscsi_context* context) const;
@@ -96,7 +85,7 @@ class LibiscsiSession final {
   // What libiscsi's callback leaves behind; libiscsi points to it until it has called back or is gone.
   struct Answer;
 
-  LibiscsiSession(const Connection& connection, const LibiscsiOptions& options);
+  LibiscsiSession(const Connection& connection, absl::Duration timeout);
 
   absl::Status OpenConnection(absl::Time deadline);
   absl::Status SendLogin(absl::Time deadline);
@@ -109,7 +98,7 @@ class LibiscsiSession final {
   absl::Status AwaitAnswer(const char* what, Answer& answer, absl::Time deadline);
 
   const Connection connection_;
-  const LibiscsiOptions options_;
+  const absl::Duration timeout_;
   std::unique_ptr<iscsi_context, ContextDeleter> context_;  // null once the session is over
   uint32_t block_bytes_ = 0;
 };

@@ -3,7 +3,7 @@
 // libiscsi keeps a pointer to the Answer of a call until it has called back, so a call that is given up
 // destroys the whole context while its Answer is still alive; this is also what ends the session for good.
 
-#include "devices/libiscsi/libiscsi_session.h"
+#include "devices/libiscsi/testing/libiscsi_session.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -62,17 +62,17 @@ void LibiscsiSession::ContextDeleter::operator()(iscsi_context* context) const {
   iscsi_destroy_context(context);
 }
 
-LibiscsiSession::LibiscsiSession(const Connection& connection, const LibiscsiOptions& options)
-    : connection_(connection), options_(options) {}
+LibiscsiSession::LibiscsiSession(const Connection& connection, absl::Duration timeout)
+    : connection_(connection), timeout_(timeout) {}
 
 LibiscsiSession::~LibiscsiSession() = default;
 
 absl::StatusOr<std::unique_ptr<LibiscsiSession>> LibiscsiSession::Login(const Connection& connection,
-                                                                        const LibiscsiOptions& options) {
+                                                                        absl::Duration timeout) {
   // libiscsi writes without MSG_NOSIGNAL, and a target that closes must not end this process.
   ::signal(SIGPIPE, SIG_IGN);
-  std::unique_ptr<LibiscsiSession> session(new LibiscsiSession(connection, options));
-  RETURN_IF_ERROR(session->OpenConnection(absl::Now() + options.timeout));
+  std::unique_ptr<LibiscsiSession> session(new LibiscsiSession(connection, timeout));
+  RETURN_IF_ERROR(session->OpenConnection(absl::Now() + timeout));
   RETURN_IF_ERROR(session->DrainUnitAttentions());
   RETURN_IF_ERROR(session->ReadCapacity().status());
   return session;
@@ -94,7 +94,6 @@ absl::Status LibiscsiSession::OpenConnection(absl::Time deadline) {
     iscsi_set_target_username_pwd(context, connection_.target_chap.user.c_str(),
                                   connection_.target_chap.secret.c_str());
   }
-  if (options_.isid) iscsi_set_isid_random(context, *options_.isid & 0xffffff, 0);
 
   Answer connected;
   if (iscsi_connect_async(context, connection_.portal.c_str(), Answer::OnAnswer, &connected) != 0) {
@@ -191,20 +190,8 @@ absl::Status LibiscsiSession::WriteBlocks(uint64_t lba, std::span<const char> da
   return Execute({.what = "write", .cdb = cdb, .out = data}).status();
 }
 
-absl::Status LibiscsiSession::Logout() {
-  if (!context_) return MakeError(absl::StatusCode::kUnavailable, "logout", "the session is over");
-  Answer answer;
-  if (iscsi_logout_async(context_.get(), Answer::OnAnswer, &answer) != 0) {
-    answer.done = true;  // it could not even be queued: no callback will come
-  }
-  RETURN_IF_ERROR(AwaitAnswer("logout", answer, absl::Now() + options_.timeout));
-  context_.reset();
-  if (answer.status == SCSI_STATUS_GOOD) return absl::OkStatus();
-  return MakeError(absl::StatusCode::kUnavailable, "logout", "the connection was lost");
-}
-
 absl::StatusOr<size_t> LibiscsiSession::Execute(const Command& command) {
-  const absl::Time deadline = absl::Now() + options_.timeout;
+  const absl::Time deadline = absl::Now() + timeout_;
   for (int attentions = 0; attentions < kMaxUnitAttentions; ++attentions) {
     bool unit_attention = false;
     auto got = ExecuteOnce(command, deadline, &unit_attention);
@@ -265,7 +252,7 @@ absl::Status LibiscsiSession::AwaitAnswer(const char* what, Answer& answer, absl
     const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
     if (left <= 0) {
       status = MakeError(absl::StatusCode::kDeadlineExceeded, what,
-                         absl::StrCat("no answer within ", absl::FormatDuration(options_.timeout)));
+                         absl::StrCat("no answer within ", absl::FormatDuration(timeout_)));
     } else if (poll(&poll_fd, 1, static_cast<int>(left) + 1) < 0 && errno != EINTR) {
       status = absl::ErrnoToStatus(errno, what);
     } else if (iscsi_service(context_.get(), poll_fd.revents) != 0 && !answer.done) {

@@ -5,7 +5,7 @@
 // Registering ignores the key that was there before (REGISTER AND IGNORE EXISTING KEY): after a crash nobody
 // remembers it, and the nexus that registers is its owner.
 
-#include "devices/libiscsi/persistent_reservation.h"
+#include "devices/libiscsi/testing/persistent_reservation.h"
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,6 @@
 #pragma once
 // Persistent reservations of a LUN (SPC-4, 5.12): which initiators are registered with it, and which of them
-// keeps the others from writing. For arrays without access control of their own; no automatic failover rests
-// on them, since a live victim can register again.
+// keeps the others from writing. The product uses none: a live victim can register again.
 //
 // tgt knows neither PREEMPT AND ABORT nor reservations that outlive its process, so neither is here.
 // Blocking, not thread-safe, and failing like the session, which must outlive this.
@@ -12,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "devices/libiscsi/libiscsi_session.h"
+#include "devices/libiscsi/testing/libiscsi_session.h"
 
 namespace lunkeeper {
 
