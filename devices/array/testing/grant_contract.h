@@ -107,7 +107,7 @@ inline void CheckWaiting(Array& array, const ContractNodes& nodes) {
   auto abandoned = GrantLater(array, request);
   gone = true;
   CHECK(absl::IsCancelled(abandoned.get().status()));
-  // Over a network the array hears of it a moment later.
+  // Over a network that reaches the array a moment later.
   REQUIRE(Eventually([&] { return array.grants().ListWantedVolumes()->empty(); }));
   REQUIRE(ReleaseFrom(array, volume, nodes.b).ok());
   CHECK(CountGrants(array, volume) == 0);

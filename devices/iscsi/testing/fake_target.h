@@ -1,7 +1,6 @@
 #pragma once
-// A small iSCSI target for tests, that misbehaves on demand. It serves one disk in memory to one connection
-// at a time, on a thread of its own and a free port of 127.0.0.1. Everything but the constructor's and
-// destructor's work is thread-safe.
+// A small iSCSI target for tests that misbehaves on demand. It serves one disk in memory to one connection at
+// a time, on its own thread and a free port of 127.0.0.1. Thread-safe from when it is made until it goes.
 //
 // A `Script` decides what becomes of each command. Writes it holds are applied when the next LUN reset
 // arrives, as a slow target's are, which is what makes a replay that does not wait for the reset visible.
