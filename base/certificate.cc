@@ -165,6 +165,11 @@ absl::StatusOr<Validity> ValidityOf(const std::string& certificate) {
   return validity;
 }
 
+absl::StatusOr<bool> IsForName(const std::string& certificate, const std::string& name) {
+  ASSIGN_OR_RETURN(const Certificate parsed, ParseCertificate(certificate));
+  return X509_check_host(parsed.get(), name.data(), name.size(), 0, nullptr) == 1;
+}
+
 absl::Status CheckKeyPair(const KeyPair& pair) {
   ASSIGN_OR_RETURN(const Certificate certificate, ParseCertificate(pair.certificate));
   ASSIGN_OR_RETURN(const PrivateKey key, ParseKey(pair.key));

@@ -32,6 +32,8 @@ absl::StatusOr<KeyPair> IssueCertificate(const KeyPair& authority, CertificateUs
 
 // Of the first certificate in the text.
 absl::StatusOr<Validity> ValidityOf(const std::string& certificate);
+// Of the first certificate in the text; not its authority, and not when it is good.
+absl::StatusOr<bool> IsForName(const std::string& certificate, const std::string& name);
 // Whether the key is the certificate's.
 absl::Status CheckKeyPair(const KeyPair& pair);
 // That too, and whether the authority has signed it, for this use and DNS name. Its validity is not looked

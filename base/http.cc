@@ -14,6 +14,7 @@
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/beast/core.hpp>
@@ -173,11 +174,12 @@ class BeastServer final : public HttpServer {
 
   absl::Status Start(const std::string& address) {
     ASSIGN_OR_RETURN(const Tcp::endpoint endpoint, ParseAddress(address));
-    boost::system::error_code error;
-    acceptor_.open(endpoint.protocol(), error);
-    if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
-    if (!error) acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+    const bool all = endpoint.address().is_unspecified();
+    boost::system::error_code error =
+        ListenOn(all ? Tcp::endpoint(asio::ip::address_v6::any(), endpoint.port()) : endpoint);
+    // A kernel without IPv6.
+    if (all && error && error != boost::system::errc::address_in_use)
+      error = ListenOn({asio::ip::address_v4::any(), endpoint.port()});
     if (error) return absl::UnavailableError(absl::StrCat("listen on ", address, ": ", error.message()));
     port_ = acceptor_.local_endpoint().port();
     AcceptNext();
@@ -188,6 +190,18 @@ class BeastServer final : public HttpServer {
   uint16_t port() const override { return port_; }
 
  private:
+  // "All addresses" are those of both families: a cluster's pods may have IPv6 alone.
+  boost::system::error_code ListenOn(const Tcp::endpoint& endpoint) {
+    boost::system::error_code error, ignored;
+    acceptor_.close(ignored);
+    acceptor_.open(endpoint.protocol(), error);
+    if (!error && endpoint.address().is_v6()) acceptor_.set_option(asio::ip::v6_only(false), error);
+    if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+    return error;
+  }
+
   void AcceptNext() {
     acceptor_.async_accept(asio::make_strand(context_), [this](beast::error_code error, Tcp::socket socket) {
       if (error == asio::error::operation_aborted) return;

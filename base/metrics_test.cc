@@ -104,6 +104,23 @@ TEST_CASE("pages are served, and nothing else is") {
              Catch::StartsWith("HTTP/1.1 405"));
 }
 
+TEST_CASE("all addresses are those of IPv4 and those of IPv6") {
+  for (const char* address : {"0.0.0.0:0", ":0", "[::]:0"}) {
+    CAPTURE(address);
+    auto server = StartHttpServer(address, {{"/healthz", [] { return HttpReply{200, "ok\n"}; }}});
+    REQUIRE(server.ok());
+    const uint16_t port = (*server)->port();
+    CHECK_THAT(Get(port, "/healthz"), Catch::StartsWith("HTTP/1.1 200"));
+    const UniqueFd v6(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in6 to{};
+    to.sin6_family = AF_INET6;
+    to.sin6_addr = in6addr_loopback;
+    if (!v6 || ::bind(v6.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0) return;  // no IPv6
+    to.sin6_port = htons(port);
+    CHECK(::connect(v6.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0);
+  }
+}
+
 TEST_CASE("a request that is nonsense, endless or never finished holds nobody up") {
   auto server = StartHttpServer("127.0.0.1:0", {{"/healthz", [] { return HttpReply{200, "ok\n"}; }}});
   REQUIRE(server.ok());

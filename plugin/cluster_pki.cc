@@ -73,6 +73,19 @@ absl::Status CheckClock(const std::string& authority, absl::Time now) {
                                                     "its Secret"));
 }
 
+// By a client's name an array knows whose volumes it may use. Under another one controllers would find none
+// of the cluster's: nothing would be failed over, and what they release or delete would only look done.
+absl::Status CheckClient(const LeafCertificate& leaf) {
+  if (leaf.use != CertificateUse::kClient) return absl::OkStatus();
+  const auto same = IsForName(leaf.pair.certificate, leaf.name);
+  if (!same.ok() || *same) return absl::OkStatus();  // a damaged one is replaced
+  return absl::FailedPreconditionError(
+      absl::StrCat("the controllers' certificate is not for ", leaf.name,
+                   ": the name of a cluster (`cluster` in the chart's values) can never change, and nothing "
+                   "was changed. Set it back; only where the cluster has no volumes yet, or `lunkeeper "
+                   "reassign` gave them to the new name, delete that Secret instead"));
+}
+
 bool AllTrust(const ClusterPki& pki, const std::string& authority) {
   const auto has = [&](const std::string& trust) {
     return trust.empty() || absl::StrContains(trust, authority);
@@ -132,6 +145,7 @@ absl::StatusOr<ClusterPki> RenewClusterPki(ClusterPki pki, const PkiOptions& opt
   RETURN_IF_ERROR(CheckAuthority(pki.authority, "CA"));
   RETURN_IF_ERROR(CheckAuthority(pki.next_authority, "next CA"));
   RETURN_IF_ERROR(CheckClock(pki.authority.certificate, now));
+  for (const LeafCertificate& leaf : pki.leaves) RETURN_IF_ERROR(CheckClient(leaf));
   RETURN_IF_ERROR(RenewAuthority(pki, options, now));
   for (LeafCertificate& leaf : pki.leaves) RETURN_IF_ERROR(RenewLeaf(leaf, pki, options, now));
   return pki;

@@ -96,6 +96,17 @@ TEST_CASE("a certificate that does not fit is replaced, and no other") {
   }
 }
 
+TEST_CASE("controllers are not made those of another cluster") {
+  const ClusterPki made = Renewed(Nothing(), kStart);
+  ClusterPki other = made;
+  other.leaves[kController].name = "controller.b.cluster.lunkeeper.io";
+  // Also when it is due.
+  for (const absl::Time now : {kStart, kStart + 61 * kDay})
+    CHECK(absl::IsFailedPrecondition(RenewClusterPki(other, kOptions, now).status()));
+  other.leaves[kController].pair = {};  // deleted by an operator
+  CHECK(AllConnect(made, Renewed(other, kStart), kStart));
+}
+
 TEST_CASE("an array that is added gets its certificate, and the others keep theirs") {
   const ClusterPki made = Renewed(Nothing(), kStart);
   ClusterPki more = made;

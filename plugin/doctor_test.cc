@@ -57,7 +57,9 @@ bool IsOneLine(const std::string& text) { return std::count(text.begin(), text.e
 
 // A healthy cluster of one node.
 struct HealthyCluster {
-  HealthyCluster() {
+  // `first` is asked first, as FakeApi says.
+  explicit HealthyCluster(fencing::FakeApi::Handler first = [](kube::Exchange&) { return false; })
+      : api([](const std::string&) {}, std::move(first)) {
     api.Put(kLease, {{"spec", {{"renewTime", kube::FormatMicroTime(kNow - absl::Seconds(4))}}}});
     api.Put("/api/v1/nodes/a", {{"spec", Json::object()}});
     Json csi_node;
@@ -74,7 +76,7 @@ struct HealthyCluster {
   }
   void PutNodePlugin(const std::string& node) {
     Json pod;
-    pod["metadata"]["labels"]["app.kubernetes.io/component"] = "node";
+    pod["metadata"]["labels"]["lunkeeper.io/plugin"] = "node";
     pod["spec"]["nodeName"] = node;
     api.Put("/api/v1/namespaces/lunkeeper/pods/node-" + node, pod);
   }
@@ -212,9 +214,24 @@ TEST_CASE("a fault of the cluster is found alone") {
 }
 
 TEST_CASE("without failover nothing is asked that its rights are for") {
-  HealthyCluster cluster;
+  HealthyCluster cluster([](kube::Exchange& exchange) {
+    if (exchange.path.find("/pods") == std::string::npos) return false;
+    exchange.Refuse(403, "Forbidden", "pods is forbidden");
+    return true;
+  });
   cluster.api.Forget("/apis/lunkeeper.io/v1alpha1/nodefences");
   CHECK(cluster.Check(Healthy(), false).empty());
+  cluster.api.Remove(HealthyCluster::kCsiNode);
+  CHECK_THAT(cluster.Check(Healthy(), false), Contains("nodes: no node has the driver"));
+}
+
+TEST_CASE("a pod of another chart in the namespace is not taken for the node plugin") {
+  HealthyCluster cluster;
+  Json pod;
+  pod["metadata"]["labels"]["app.kubernetes.io/component"] = "node";
+  pod["spec"]["nodeName"] = "elsewhere";
+  cluster.api.Put("/api/v1/namespaces/lunkeeper/pods/other", pod);
+  CHECK(cluster.Check().empty());
 }
 
 TEST_CASE("an API server that does not answer is found, and ends no other check") {

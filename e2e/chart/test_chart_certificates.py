@@ -119,6 +119,24 @@ def test_a_local_arrays_certificates_are_made_beside_those_of_cert_manager(value
         assert rule["verbs"] == ["create"] or "storage-lunkeeper-coordinator-tls" not in rule["resourceNames"]
 
 
+def test_a_daily_job_that_cannot_run_keeps_no_later_one_away(values):
+    """A Job's pod is never changed: one with an image that is not there would wait for it for ever."""
+    cron = find(render(values(ONE_ARRAY)), "CronJob")["spec"]
+    assert cron["concurrencyPolicy"] == "Forbid"
+    assert 60 < cron["jobTemplate"]["spec"]["activeDeadlineSeconds"] < 24 * 3600
+
+
+def test_a_secret_that_is_missing_takes_its_array_along_and_no_controller(values):
+    content = {**ONE_ARRAY, **LOCAL_ARRAY}
+    mounted = {
+        volume["name"]: volume["secret"].get("optional", False)
+        for volume in pods(render(values(content)))["storage-lunkeeper-controller"]["volumes"]
+        if "secret" in volume
+    }
+    # The Job makes its own within seconds, and a pod that waits for them has them sooner than one that runs.
+    assert mounted == {"coordinator-tls": False, "array-rack1": True, "array-local": False}
+
+
 def test_a_changed_job_has_another_name(values):
     """Kubernetes refuses to change a Job."""
 

@@ -47,6 +47,41 @@ def test_each_further_tgtd_of_a_local_array_has_a_port(values):
         assert {name: port for name, port in declared.items() if "portal" in name} == ports
 
 
+def test_several_arrays_share_settings_but_no_address_and_a_given_zero_counts(values):
+    shared = {**LOCAL_ARRAY["localArray"], "portalAddress": "10.1.0.1", "overcommit": 2, "tgtds": 2}
+    others = [
+        {"name": "a", "node": "node-2", "path": "/a", "overcommit": 0},
+        {"name": "b", "node": "node-3", "path": "/b"},
+    ]
+    agents = pods(render(values({"localArray": shared, "localArrays": others})))
+
+    def told(name):
+        words = agents[f"storage-lunkeeper-array-{name}"]["containers"][0]["args"]
+        return {word for word in words if word.startswith(("--portal", "--overcommit", "--tgtds"))}
+
+    assert told("local") == {"--portal=[10.1.0.1]:3260", "--overcommit=2", "--tgtds=2"}
+    assert told("a") == {"--portal=[$(NODE_ADDRESS)]:3260", "--tgtds=2"}
+    assert told("b") == {"--portal=[$(NODE_ADDRESS)]:3260", "--overcommit=2", "--tgtds=2"}
+
+
+def test_the_image_is_on_an_arrays_node_before_an_upgrade_takes_its_agent_away(values):
+    things = render(values({**LOCAL_ARRAY, "imagePullSecrets": [{"name": "registry"}]}))
+    agent = pods(things)["storage-lunkeeper-array-local"]
+    (job,) = (
+        thing
+        for thing in things
+        if (thing["metadata"].get("annotations") or {}).get("helm.sh/hook") == "pre-upgrade,pre-rollback"
+    )
+    pod = job["spec"]["template"]["spec"]
+    for same in ("affinity", "tolerations", "imagePullSecrets", "priorityClassName"):
+        assert pod[same] == agent[same]
+    (container,) = pod["containers"]
+    assert container["image"] == agent["containers"][0]["image"] and container["args"] == ["version"]
+    assert job["spec"]["activeDeadlineSeconds"] < 300, "helm waits for five minutes"
+    off = render(values({**LOCAL_ARRAY, "agent": {"pullFirst": False}}))
+    assert job["metadata"]["name"] not in str(off)
+
+
 def test_agents_have_no_right_in_kubernetes(values):
     things = render(values(LOCAL_ARRAY))
     spec = pods(things)["storage-lunkeeper-array-local"]

@@ -270,7 +270,8 @@ absl::Status TgtDaemon::OpenPortals() {
   if (OpenMissingPortals(before)) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("no portal can be opened; is ",
                                              absl::StrJoin(options_.portals, " or "),
-                                             " used by another program, or not of this host?"));
+                                             " used by another program, or not of this host? Debian's "
+                                             "tgt.service takes port 3260: systemctl disable --now tgt"));
 }
 
 // Whether one is open then. Each attempt costs tgtd some lines in the log, so they are rare.
