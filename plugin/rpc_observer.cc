@@ -126,6 +126,7 @@ void LogCall(const std::string& method, const grpc::Status& status, const Fields
     case grpc::StatusCode::DATA_LOSS:
       return LogError("rpc", method, fields);
     case grpc::StatusCode::UNAUTHENTICATED:
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:  // beyond a budget the next one costs its caller nothing
       return MayLogRefusal() ? LogWarn("rpc", method, fields) : LogDebug("rpc", method, fields);
     default:
       return LogWarn("rpc", method, fields);

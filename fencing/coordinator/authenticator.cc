@@ -1,3 +1,8 @@
+// A call's way: what is remembered of its token -> a place for a review -> the API server -> remembered. The
+// memory is one map by the token's digest, with two orders beside it: by when tokens end, of all machines and
+// of each. All three change together, in RememberCaller and ForgetCaller alone. No review is made with the
+// mutex held.
+
 #include "fencing/coordinator/authenticator.h"
 
 #include <openssl/sha.h>
@@ -82,12 +87,8 @@ absl::StatusOr<Authenticator::Caller> Authenticator::Authenticate(const std::str
 
 void Authenticator::ForgetMachine(const std::string& node) {
   const absl::MutexLock lock(&mutex_);
-  for (auto each = callers_.begin(); each != callers_.end();) {
-    const auto at = each++;
-    if (at->second.caller.node != node) continue;
-    by_expiry_.erase({at->second.caller.expires, at->first});
-    callers_.erase(at);
-  }
+  for (auto own = by_machine_.find(node); own != by_machine_.end(); own = by_machine_.find(node))
+    ForgetCaller(callers_.find(own->second.begin()->second));
 }
 
 absl::StatusOr<Authenticator::Caller> Authenticator::AskReviewer(const std::string& token) {
@@ -113,14 +114,25 @@ absl::Status Authenticator::CheckIdentity(const TokenIdentity& identity) const {
 void Authenticator::RememberCaller(const Digest& digest, const Caller& caller) {
   const absl::MutexLock lock(&mutex_);
   const absl::Time now = absl::Now();
+  if (const auto before = callers_.find(digest); before != callers_.end()) ForgetCaller(before);
   callers_[digest] = {caller, In(limits_.review_again)};
   by_expiry_.emplace(caller.expires, digest);
-  // Expired entries always go; beyond the limit also the ones that expire soonest.
+  ByExpiry& own = by_machine_[caller.node];
+  own.emplace(caller.expires, digest);
+  // Expired entries always go; beyond the limits also the ones that expire soonest.
+  if (own.size() > limits_.most_of_machine) ForgetCaller(callers_.find(own.begin()->second));
   while (!by_expiry_.empty() &&
-         (by_expiry_.begin()->first <= now || callers_.size() > limits_.most_remembered)) {
-    callers_.erase(by_expiry_.begin()->second);
-    by_expiry_.erase(by_expiry_.begin());
-  }
+         (by_expiry_.begin()->first <= now || callers_.size() > limits_.most_remembered))
+    ForgetCaller(callers_.find(by_expiry_.begin()->second));
+}
+
+void Authenticator::ForgetCaller(Callers::iterator at) {
+  const std::pair<absl::Time, Digest> entry{at->second.caller.expires, at->first};
+  const auto own = by_machine_.find(at->second.caller.node);
+  own->second.erase(entry);
+  if (own->second.empty()) by_machine_.erase(own);
+  by_expiry_.erase(entry);
+  callers_.erase(at);
 }
 
 void Authenticator::RememberRefusal(const Digest& digest, const absl::Status& why) {
@@ -141,8 +153,7 @@ void Authenticator::ReviewAgain(const Digest& digest, const std::string& token) 
   if (!absl::IsUnauthenticated(caller.status())) return;
   LogWarn("coordinator", "a token is good no more",
           {{"node", found->second.caller.node}, {"why", std::string(caller.status().message())}});
-  by_expiry_.erase({found->second.caller.expires, digest});
-  callers_.erase(found);
+  ForgetCaller(found);
 }
 
 }  // namespace lunkeeper

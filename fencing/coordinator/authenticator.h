@@ -3,7 +3,8 @@
 // so that a mount does not depend on the API server; when it is used again five minutes after its review, it
 // is reviewed again in the background, and forgotten if it has become bad. What is stored is the token's
 // SHA-256, never the token. The memory is bounded: when it is full, the entry that expires first goes, and
-// that token is reviewed again with its next call.
+// that token is reviewed again with its next call. A machine has a share of it: root there can get itself any
+// number of good tokens, which end later than those of others.
 //
 // Strangers cost little: a refused token is remembered for some seconds, and only so many reviews for one
 // address may be under way.
@@ -37,7 +38,7 @@ struct NodeAccount {
 };
 
 struct AuthenticatorLimits {
-  size_t most_remembered = 50'000, most_refused = 4096;
+  size_t most_remembered = 50'000, most_of_machine = 16, most_refused = 4096;
   size_t reviews_per_address = 4;
   absl::Duration review_again = absl::Minutes(5), refused_for = absl::Seconds(10);
 };
@@ -84,7 +85,10 @@ class Authenticator {
     SteadyTime until;
   };
   absl::StatusOr<Caller> AskReviewer(const std::string& token);
+  using Callers = std::map<Digest, Remembered>;
+  using ByExpiry = std::set<std::pair<absl::Time, Digest>>;
   void RememberCaller(const Digest& digest, const Caller& caller);
+  void ForgetCaller(Callers::iterator at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RememberRefusal(const Digest& digest, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   void ReviewAgain(const Digest& digest, const std::string& token);
   absl::Status CheckIdentity(const TokenIdentity& identity) const;
@@ -93,8 +97,9 @@ class Authenticator {
   const NodeAccount expected_;
   const AuthenticatorLimits limits_;
   absl::Mutex mutex_;
-  std::map<Digest, Remembered> callers_ ABSL_GUARDED_BY(mutex_);
-  std::set<std::pair<absl::Time, Digest>> by_expiry_ ABSL_GUARDED_BY(mutex_);  // of callers_
+  Callers callers_ ABSL_GUARDED_BY(mutex_);
+  ByExpiry by_expiry_ ABSL_GUARDED_BY(mutex_);                          // of callers_
+  std::map<std::string, ByExpiry> by_machine_ ABSL_GUARDED_BY(mutex_);  // likewise
   std::map<Digest, Refused> refused_ ABSL_GUARDED_BY(mutex_);
   std::deque<Digest> refused_first_ ABSL_GUARDED_BY(mutex_);       // the keys of refused_, oldest first
   std::map<std::string, size_t> reviews_ ABSL_GUARDED_BY(mutex_);  // under way, by address

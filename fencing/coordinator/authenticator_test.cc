@@ -90,6 +90,23 @@ TEST_CASE("no more tokens are remembered than was said; the first to expire is r
   for (int i = 2; i <= 4; ++i) CHECK(f.Authenticate(absl::StrCat("token-", i)).ok());
 }
 
+TEST_CASE("a machine's many tokens, which end late, push out its own and no other's") {
+  AuthenticatorFixture f(AuthenticatorLimits{.most_remembered = 6, .most_of_machine = 3});
+  f.reviewer.AddNode("honest", "node-1");
+  REQUIRE(f.Authenticate("honest").ok());
+  for (int i = 0; i < 20; ++i) {
+    const std::string token = absl::StrCat("hostile-", i);
+    f.reviewer.AddNode(token, "node-2", absl::Hours(24 + i));
+    REQUIRE(f.Authenticate(token).ok());
+  }
+  CHECK(f.authenticator.RecallCaller("honest").has_value());
+  CHECK_FALSE(f.authenticator.RecallCaller("hostile-16").has_value());
+  for (int i = 17; i < 20; ++i) CHECK(f.authenticator.RecallCaller(absl::StrCat("hostile-", i)).has_value());
+  f.authenticator.ForgetMachine("node-2");
+  CHECK_FALSE(f.authenticator.RecallCaller("hostile-19").has_value());
+  CHECK(f.authenticator.RecallCaller("honest").has_value());
+}
+
 TEST_CASE("a refused token is remembered for a while, and costs no review") {
   AuthenticatorFixture f(AuthenticatorLimits{.most_refused = 2, .refused_for = absl::Milliseconds(300)});
   for (int i = 0; i < 100; ++i) CHECK_THAT(f.Why("unknown"), Catch::Contains("unknown"));

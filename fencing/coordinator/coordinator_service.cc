@@ -83,9 +83,7 @@ struct StreamsContext {
 class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::HeartbeatAnswer> {
  public:
   HeartbeatReader(StreamsContext& streams, grpc::CallbackServerContext* context)
-      : streams_(streams),
-        context_(context),
-        rate_(streams.budgets.limits().heartbeats_at_once, streams.budgets.limits().heartbeats_per_second) {
+      : streams_(streams), context_(context) {
     if (auto caller = streams_.authenticator.RecallCaller(TokenOf(*context_))) {
       BeginReading(*caller);
     } else if (auto place = streams_.authenticator.TakeReviewPlace(AddressOf(*context_)); !place.ok()) {
@@ -119,10 +117,12 @@ class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::
   void BeginReading(const absl::StatusOr<Authenticator::Caller>& caller) {
     if (!caller.ok()) return Finish(ToGrpcStatus(caller.status()));
     machine_ = caller->node;
-    number_ = streams_.budgets.BeginStream(machine_, [this] {
+    const auto number = streams_.budgets.BeginStream(machine_, [this] {
       replaced_ = true;
       context_->TryCancel();
     });
+    if (!number.ok()) return Finish(ToGrpcStatus(number.status()));
+    number_ = *number;
     StartRead(&message_);
   }
 
@@ -130,13 +130,16 @@ class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::
   // of the stream; the token is recalled with each, as a stream may outlive it by days.
   absl::Status TakeHeartbeat() {
     if (streams_.leaving) return LeavingError();
-    if (!rate_.Take()) return absl::InvalidArgumentError("heartbeats: more of them than any node sends");
+    if (!streams_.budgets.TakeHeartbeat(machine_))
+      return absl::InvalidArgumentError("heartbeats: more of them than any node sends");
     const auto caller = streams_.authenticator.RecallCaller(TokenOf(*context_));
     if (!caller || !caller->ok())
       return absl::UnauthenticatedError("the stream's token is good no more; begin anew with the next one");
     ASSIGN_OR_RETURN(fencing::Heartbeat heartbeat, ReadHeartbeat(message_));
     if (node_.empty()) {
-      ASSIGN_OR_RETURN(node_, ReadNode(message_.node(), machine_));
+      ASSIGN_OR_RETURN(const NodeId node, ReadNode(message_.node(), machine_));
+      RETURN_IF_ERROR(streams_.budgets.NoteInstance(machine_, node.value()));
+      node_ = node;
       LogInfo("coordinator", "a node's heartbeats begin", {{"node", node_.value()}});
     }
     if (message_.node() != node_.value()) return absl::InvalidArgumentError("node: changes within a stream");
@@ -165,7 +168,6 @@ class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::
 
   StreamsContext& streams_;
   grpc::CallbackServerContext* const context_;
-  RateLimit rate_;
   std::string machine_;  // the token's
   uint64_t number_ = 0;  // among the machine's streams; 0: not one of them yet
   std::atomic<bool> reset_ = false, replaced_ = false;
@@ -268,7 +270,9 @@ class GrpcCoordinator final
     ASSIGN_OR_RETURN(const auto caller,
                      streams_.authenticator.Authenticate(std::string(TokenOf(context)), AddressOf(context)));
     ASSIGN_OR_RETURN(*running, streams_.budgets.BeginCall(caller.node));
-    return ReadNode(claimed, caller.node);
+    ASSIGN_OR_RETURN(NodeId node, ReadNode(claimed, caller.node));
+    RETURN_IF_ERROR(streams_.budgets.NoteInstance(caller.node, node.value()));
+    return node;
   }
 
   absl::StatusOr<Grant> AcquireGrant(const grpc::ServerContext& context, const NodeId& node,

@@ -7,8 +7,9 @@
 namespace lunkeeper {
 namespace {
 
-// After this time a rate limit is full again, so that forgetting it gives nothing away.
-constexpr std::chrono::minutes kForgetAfter(1);
+// After this time a rate limit is full again and no instance counts, so that forgetting gives nothing away.
+constexpr std::chrono::hours kForgetAfter(1);
+constexpr std::chrono::minutes kTidyEvery(1);
 
 }  // namespace
 
@@ -38,9 +39,28 @@ absl::StatusOr<NodeBudgets::Running> NodeBudgets::BeginCall(const std::string& m
   });
 }
 
-uint64_t NodeBudgets::BeginStream(const std::string& machine, std::function<void()> end) {
+absl::Status NodeBudgets::NoteInstance(const std::string& machine, const std::string& instance) {
   const absl::MutexLock lock(&mutex_);
   Budget& budget = BudgetOf(machine);
+  std::erase_if(budget.instances, [&](const auto& each) { return budget.used - each.second > kForgetAfter; });
+  if (budget.instances.size() >= limits_.instances && !budget.instances.contains(instance))
+    return absl::ResourceExhaustedError(absl::StrCat("node ", machine, " was ", budget.instances.size(),
+                                                     " other instances within the last hour"));
+  budget.instances[instance] = budget.used;
+  return absl::OkStatus();
+}
+
+bool NodeBudgets::TakeHeartbeat(const std::string& machine) {
+  const absl::MutexLock lock(&mutex_);
+  Budget& budget = BudgetOf(machine);
+  return budget.heartbeats.Take(budget.used);
+}
+
+absl::StatusOr<uint64_t> NodeBudgets::BeginStream(const std::string& machine, std::function<void()> end) {
+  const absl::MutexLock lock(&mutex_);
+  Budget& budget = BudgetOf(machine);
+  if (!budget.begun.Take(budget.used))
+    return absl::ResourceExhaustedError(absl::StrCat("node ", machine, " begins too many streams"));
   budget.streams.push_back({++last_stream_, std::move(end)});
   // The newest stays: a node that lost its connection opens another before the old one is known to be dead.
   if (budget.streams.size() > limits_.streams) {
@@ -57,10 +77,18 @@ void NodeBudgets::EndStream(const std::string& machine, uint64_t stream) {
 
 NodeBudgets::Budget& NodeBudgets::BudgetOf(const std::string& machine) {
   const auto now = std::chrono::steady_clock::now();
-  if (now - tidied_ > kForgetAfter) ForgetIdle(now);
+  if (now - tidied_ > kTidyEvery) ForgetIdle(now);
   const RateLimit calls(limits_.calls_at_once, limits_.calls_per_second);
-  Budget& budget =
-      budgets_.try_emplace(machine, Budget{.calls = calls, .streams = {}, .used = now}).first->second;
+  const RateLimit begun(limits_.streams_at_once, limits_.streams_per_second);
+  const RateLimit heartbeats(limits_.heartbeats_at_once, limits_.heartbeats_per_second);
+  Budget& budget = budgets_
+                       .try_emplace(machine, Budget{.calls = calls,
+                                                    .begun = begun,
+                                                    .heartbeats = heartbeats,
+                                                    .instances = {},
+                                                    .streams = {},
+                                                    .used = now})
+                       .first->second;
   budget.used = now;
   return budget;
 }

@@ -1,8 +1,9 @@
 #pragma once
 // What one machine may cost a controller, so that a node that is broken, or broken into, takes nothing from
-// the others: unary calls at a time and per second, and streams at a time. Thread-safe, never blocks. The
-// budgets of machines that do nothing are forgotten. Failure: RESOURCE_EXHAUSTED, which a node answers by
-// asking another controller, or again a moment later.
+// the others: unary calls at a time and per second, streams likewise, heartbeats over all of its streams, and
+// instances that it calls itself: arrays and controllers keep something of each. Thread-safe, never blocks.
+// The budgets of machines that do nothing for an hour are forgotten. Failure: RESOURCE_EXHAUSTED, which a
+// node answers by asking another controller, or again a moment later.
 
 #include <chrono>
 #include <deque>
@@ -36,8 +37,11 @@ struct NodeLimits {
   int running_calls = 128;
   // A node has one stream. Its next plugin may begin before the end of the last one's has been noticed.
   size_t streams = 4;
+  // A node begins one a second at most, where each ends at once.
+  double streams_at_once = 60, streams_per_second = 2;
   // Nodes send two a second.
-  double heartbeats_at_once = 60, heartbeats_per_second = 30;
+  double heartbeats_at_once = 60, heartbeats_per_second = 10;
+  size_t instances = 16;  // within an hour; a machine that is set up anew is another one
 };
 
 class NodeBudgets {
@@ -46,10 +50,14 @@ class NodeBudgets {
 
   using Running = std::shared_ptr<void>;  // a call that runs until this is destroyed
   absl::StatusOr<Running> BeginCall(const std::string& machine);
+  // It calls itself this.
+  absl::Status NoteInstance(const std::string& machine, const std::string& instance);
+  // False: one more than any node sends.
+  bool TakeHeartbeat(const std::string& machine);
 
   // A stream of this machine. Beyond the limit its oldest one has to `end`, which is called here, under a
   // mutex, and only begins the end. Returns the stream's number for EndStream.
-  uint64_t BeginStream(const std::string& machine, std::function<void()> end);
+  absl::StatusOr<uint64_t> BeginStream(const std::string& machine, std::function<void()> end);
   void EndStream(const std::string& machine, uint64_t stream);
 
   const NodeLimits& limits() const { return limits_; }
@@ -60,7 +68,8 @@ class NodeBudgets {
     std::function<void()> end;
   };
   struct Budget {
-    RateLimit calls;
+    RateLimit calls, begun, heartbeats;
+    std::map<std::string, RateLimit::Time> instances;  // when it was each of them last
     int running = 0;
     std::deque<Stream> streams;  // oldest first
     RateLimit::Time used;

@@ -40,13 +40,40 @@ TEST_CASE("of a machine's streams the oldest one ends for the next") {
   std::vector<int> ended;
   std::vector<uint64_t> numbers;
   for (int i = 0; i < 4; ++i)
-    numbers.push_back(budgets.BeginStream("a", [&ended, i] { ended.push_back(i); }));
+    numbers.push_back(*budgets.BeginStream("a", [&ended, i] { ended.push_back(i); }));
   CHECK(ended == std::vector<int>{0, 1});
-  budgets.BeginStream("b", [&ended] { ended.push_back(100); });
+  CHECK(budgets.BeginStream("b", [&ended] { ended.push_back(100); }).ok());
   // A stream that has ended by itself makes room.
   budgets.EndStream("a", numbers[2]);
-  budgets.BeginStream("a", [] {});
+  CHECK(budgets.BeginStream("a", [] {}).ok());
   CHECK(ended == std::vector<int>{0, 1});
+}
+
+TEST_CASE("a machine that begins streams without end is told to wait, as if it had never ended one") {
+  NodeBudgets budgets({.streams_at_once = 2, .streams_per_second = 0.001});
+  for (int i = 0; i < 2; ++i) budgets.EndStream("a", *budgets.BeginStream("a", [] {}));
+  CHECK(absl::IsResourceExhausted(budgets.BeginStream("a", [] {}).status()));
+  CHECK(budgets.BeginStream("b", [] {}).ok());
+}
+
+TEST_CASE("a machine's heartbeats have one limit, over however many streams they come") {
+  NodeBudgets budgets({.heartbeats_at_once = 2, .heartbeats_per_second = 0.001});
+  for (int i = 0; i < 2; ++i) {
+    CHECK(budgets.BeginStream("a", [] {}).ok());
+    CHECK(budgets.TakeHeartbeat("a"));
+  }
+  CHECK_FALSE(budgets.TakeHeartbeat("a"));
+  CHECK(budgets.TakeHeartbeat("b"));
+}
+
+TEST_CASE("a machine is few instances, each as often as it likes") {
+  NodeBudgets budgets({.instances = 2});
+  for (int i = 0; i < 10; ++i) {
+    CHECK(budgets.NoteInstance("a", "a.1").ok());
+    CHECK(budgets.NoteInstance("a", "a.2").ok());
+  }
+  CHECK(absl::IsResourceExhausted(budgets.NoteInstance("a", "a.3")));
+  CHECK(budgets.NoteInstance("b", "b.3").ok());
 }
 
 }  // namespace lunkeeper

@@ -5,6 +5,9 @@
 #include "fencing/core/safety_limits.h"
 
 #include <algorithm>
+#include <set>
+
+#include "fencing/core/instances.h"
 
 namespace lunkeeper::fencing {
 namespace {
@@ -28,7 +31,7 @@ int CountBetween(const std::vector<Instant>& sorted, Instant after, Instant befo
 }  // namespace
 
 void SafetyLimits::NoteDecision(const NodeId& node, Instant now) {
-  if (decided_.emplace(node, now).second) latest_decision_ = now;
+  if (decided_.emplace(NameOf(node), now).second) latest_decision_ = now;
 }
 
 // What is plainly dead was its own fault's victim, also if it looked like something else on its way there. A
@@ -56,26 +59,48 @@ bool SafetyLimits::IsStanding(const Trouble& trouble, Instant now) {
   return trouble.works && now - trouble.began >= kStanding;
 }
 
+// Over the instances in the order of their ids, where those of a machine follow each other. Others may lie
+// among them, such as those of "db.e1" among those of "db"; for each of these it counts once more at most.
+void SafetyLimits::CountMachines(const Evidence& evidence, Instant now) {
+  struct {
+    NodeName name;
+    bool current = false, witness = false, arrives = false, budgeted = false;
+  } machine;
+  int budgeted = 0;
+  const auto count = [&] {
+    counts_.current += machine.current;
+    counts_.witnesses += machine.witness;
+    counts_.arriving += machine.arrives;
+    budgeted += machine.budgeted;
+  };
+  for (const auto& [id, known] : evidence.nodes()) {
+    if (auto name = NameOf(id); name != machine.name) {
+      count();
+      machine = {std::move(name)};
+    }
+    machine.current |= IsCurrent(id, known);
+    machine.witness |= IsWitness(known);
+    machine.arrives |= evidence.Arrives(known, now);
+    machine.budgeted |= known.HasGrants() || decided_.contains(machine.name);
+  }
+  count();
+  // At least one, or a cluster of four nodes would never fail over at 20 %.
+  counts_.budget = std::max(1, budgeted * settings_.budget_percent / 100);
+}
+
 void SafetyLimits::CountNodes(const Cluster& cluster, const Evidence& evidence, Instant now) {
   const auto is_past = [&](Instant at) { return now - at >= settings_.mass_window; };
   std::erase_if(in_trouble_, [&](const auto& entry) { return is_past(entry.second.last); });
   std::erase_if(decided_, [&](const auto& entry) { return now - entry.second >= settings_.budget_window; });
   counts_ = {};
-  int budgeted = 0;
-  for (const auto& [id, known] : evidence.nodes()) {
-    counts_.current += IsCurrent(id, known);
-    counts_.witnesses += IsWitness(known);
-    counts_.arriving += evidence.Arrives(known, now);
-    budgeted += known.HasGrants() || decided_.contains(id);
-  }
-  // At least one, or a cluster of four nodes would never fail over at 20 %.
-  counts_.budget = std::max(1, budgeted * settings_.budget_percent / 100);
+  CountMachines(evidence, now);
+  std::set<NodeName> counted;
   for (const auto& [id, trouble] : in_trouble_) {
     const auto known = evidence.nodes().find(id);
     if (known == evidence.nodes().end() || !IsCurrent(id, known->second)) continue;
     // What was begun for it stays a part of what happened then; later it stands in nobody's way.
     if (cluster.FindFence(id) && is_past(trouble.began)) continue;
-    if (IsStanding(trouble, now)) continue;
+    if (IsStanding(trouble, now) || !counted.insert(NameOf(id)).second) continue;
     counts_.began.push_back(trouble.began);
     if (!trouble.late_lease) counts_.beyond_late.push_back(trouble.began);
   }
@@ -109,7 +134,8 @@ std::optional<LimitRefusal> SafetyLimits::RefusalOf(const NodeId& node, const Cl
       return LimitRefusal{Refusal::kBudget,
                           "Kubernetes' word is not enough, as the self-test fails: " + failed};
   // A node within the budget stays within it: to decide on it again costs nothing.
-  if (decided_.contains(node) || static_cast<int>(decided_.size()) < counts_.budget) return std::nullopt;
+  if (decided_.contains(NameOf(node)) || static_cast<int>(decided_.size()) < counts_.budget)
+    return std::nullopt;
 
   const auto over_budget = [](const std::string& why) {
     return LimitRefusal{Refusal::kBudget, "over the budget of nodes" + why};
@@ -123,10 +149,11 @@ std::optional<LimitRefusal> SafetyLimits::RefusalOf(const NodeId& node, const Cl
 
 std::string SafetyLimits::SelfTest(const NodeId& node, const Evidence& evidence, Instant now) const {
   if (!evidence.ApiUp(now)) return "the API server does not answer";
-  const auto self = evidence.nodes().find(node);
-  const bool known = self != evidence.nodes().end();
-  const int others = counts_.witnesses - (known && IsWitness(self->second));
-  const int heard = counts_.arriving - (known && evidence.Arrives(self->second, now));
+  const auto self = InstancesOf(evidence.nodes(), NameOf(node));
+  const auto any = [&](const auto& is) { return std::ranges::any_of(self, is); };
+  const int others = counts_.witnesses - any([](const auto* each) { return IsWitness(each->second); });
+  const int heard =
+      counts_.arriving - any([&](const auto* each) { return evidence.Arrives(each->second, now); });
   if (heard * 100 < others * settings_.self_test_percent) return "too few of the other nodes are heard";
   return "";
 }

@@ -3,6 +3,8 @@
 // and past it a self-test and one node at a time; no more while many nodes got into trouble together that is
 // not plainly their own death; pause; exemption. Only decisions made by evidence pass here; what has begun is
 // carried on. At each tick all classifications are noted and the nodes counted before any node is decided on.
+// A machine counts once, whatever number of instances it gives itself: it could make up a mass, a deaf
+// observer or a spent budget, and so keep the others from being failed over.
 // One thread owns it. A new leader counts every open failover as new.
 
 #include <map>
@@ -52,8 +54,8 @@ class SafetyLimits {
     std::string_view what;    // as Classification::what
   };
   struct Counts {
-    int current = 0;                  // nodes that a mass is a share of
-    int witnesses = 0, arriving = 0;  // nodes that should send heartbeats, and nodes that do
+    int current = 0;                  // machines that a mass is a share of
+    int witnesses = 0, arriving = 0;  // machines that should send heartbeats, and machines that do
     int budget = 1;
     std::vector<Instant> began;        // the troubles of the current ones, in order of time
     std::vector<Instant> beyond_late;  // without late leases
@@ -61,11 +63,12 @@ class SafetyLimits {
 
   // It has worked with its trouble for so long that the trouble says nothing of what happens now.
   static bool IsStanding(const Trouble& trouble, Instant now);
+  void CountMachines(const Evidence& evidence, Instant now);
   bool IsMass(const NodeId& node, const Classification& classification, Instant now) const;
   bool HearsMost() const;
 
   const Settings& settings_;
-  std::map<NodeId, Instant> decided_;
+  std::map<NodeName, Instant> decided_;
   Instant latest_decision_;
   std::map<NodeId, Trouble> in_trouble_;
   Counts counts_;

@@ -268,7 +268,8 @@ KnownUse FailoverController::FindUse(const std::string& machine, const VolumeId&
     if (watches_->InStepFor() < kSettled) return {PodUse::kUnknown};
     return {PodUse::kNone, objects_.ListVolumesOf(volume)};
   });
-  return known.value_or(KnownUse());
+  // A loop that is kept busy knows nothing, but the API server does: it is asked.
+  return known.value_or(KnownUse{PodUse::kNone, {}});
 }
 
 ActionInputs FailoverController::MakeActionInputs() {

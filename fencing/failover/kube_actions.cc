@@ -16,6 +16,7 @@ namespace {
 
 // Shorter than the lease, so that a call cannot outlive the leadership under which it was made by much.
 constexpr absl::Duration kCallTimeout = absl::Seconds(3);
+constexpr int kTaintTries = 50;  // within that time
 
 kube::ObjectRef RefOf(const NodeId& fence) { return {kNodeFences, "", fence.value()}; }
 
@@ -148,14 +149,25 @@ Answer KubeActions::RemoveRecord(const RemoveNodeFence& call) {
   return FromApi(absl::IsNotFound(released.status()) ? absl::OkStatus() : released.status());
 }
 
+// What counts is that the taints are those which the core has seen. A kubelet may write to the status of its
+// Node as often as it likes, and one that was broken into could keep the taint away for ever with that.
 Answer KubeActions::WriteTaint(const SetTaint& call, const Uid& uid, const std::string& taints) {
   const bool of_fence = call.taint == OurTaint::kFenced;
   const std::string value = call.value.empty() ? ""
                             : of_fence         ? TaintValueOf(NodeId(call.value))
                                                : kPluginSilent;
   const auto after = WithTaint(taints, value, of_fence ? kTaintKey : kPluginTaintKey);
-  return StoredAnswer(client_.Patch({kube::kNodes, "", call.node.value()}, {{"spec", {{"taints", after}}}},
-                                    {uid.value(), call.expected.value()}, CallLimits()));
+  const kube::Limits limits = CallLimits();
+  std::string version = call.expected.value();
+  for (int tries = 0;; ++tries) {
+    const auto stored = client_.Patch({kube::kNodes, "", call.node.value()}, {{"spec", {{"taints", after}}}},
+                                      {uid.value(), version}, limits);
+    if (!absl::IsAborted(stored.status()) || tries >= kTaintTries) return StoredAnswer(stored);
+    const auto now = FindObject(client_, {kube::kNodes}, call.node.value(), limits);
+    if (!now.ok() || ReadNode(*now).uid != uid || ReadNode(*now).taints != taints)
+      return StoredAnswer(stored);
+    version = ReadNode(*now).version.value();
+  }
 }
 
 Answer KubeActions::RemovePod(const DeletePod& call) {

@@ -51,6 +51,7 @@ GrantRow HeartbeatLunFrom(const SqlRow& row) {
 // Of one machine. A machine that is set up anew becomes another node and needs another LUN; the limit is
 // there because a broken one could do so for ever and fill the array.
 constexpr int64_t kMostHeartbeatLuns = 16;
+constexpr int64_t kMostInstances = 16;  // likewise, with grants
 
 // Nothing: the cluster has no such volume.
 absl::StatusOr<std::optional<VolumeUses>> ReadUses(SqlDatabase& database, const ClusterId& cluster,
@@ -113,6 +114,34 @@ absl::StatusOr<std::optional<GrantRow>> FindHeldGrant(SqlDatabase& database, con
   return std::optional<GrantRow>();
 }
 
+// From `<machine>.` up to `<machine>/`, since '/' follows '.' in ASCII. Those of `<machine>.other` lie among
+// them, and are another machine's.
+#define OTHER_INSTANCES_IN(table)                                       \
+  "SELECT DISTINCT node FROM " table                                    \
+  " WHERE cluster = ?1 AND node <> ?2 AND node > ?3 || '.' AND node < " \
+  "?3 || '/'"
+
+// The instances of a machine, beside this one, that `sql` lists (OTHER_INSTANCES_IN).
+absl::StatusOr<int64_t> CountOtherInstances(SqlDatabase& database, const char* sql, const ClusterId& cluster,
+                                            const NodeId& node) {
+  const std::string machine = MachineOf(node);
+  int64_t there = 0;
+  RETURN_IF_ERROR(database.Query(sql, {cluster.value(), node.value(), machine}, [&](const SqlRow& row) {
+    there += MachineOf(NodeId(row.Text(0))) == machine ? 1 : 0;
+  }));
+  return there;
+}
+
+// Where a volume may be shared, each instance could have it, and each has a target.
+absl::Status RefuseIfManyInstances(SqlDatabase& database, const ClusterId& cluster, const NodeId& node) {
+  ASSIGN_OR_RETURN(const int64_t there,
+                   CountOtherInstances(database, OTHER_INSTANCES_IN("grants"), cluster, node));
+  if (there < kMostInstances) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("node ", node.value(), ": ", there,
+                                                   " other instances of its machine have volumes: fence "
+                                                   "those that are gone"));
+}
+
 absl::Status RefuseIfFull(SqlDatabase& database, const ClusterId& cluster, const GrantRequest& request) {
   if (request.most == 0) return absl::OkStatus();
   int64_t has = 0;
@@ -148,6 +177,7 @@ absl::StatusOr<GrantRow> InsertGrant(SqlDatabase& database, const ClusterId& clu
   }
   RETURN_IF_ERROR(SettleUses(database, request, *uses));
   RETURN_IF_ERROR(RefuseIfCopied(database, request.volume));
+  RETURN_IF_ERROR(RefuseIfManyInstances(database, cluster, request.node));
   RETURN_IF_ERROR(RefuseIfFull(database, cluster, request));
   ASSIGN_OR_RETURN(const int64_t generation, TakeNextGeneration(database));
   // By turns. To count them would cost more than an even share is worth.
@@ -304,17 +334,10 @@ absl::Status GrantCatalogue::DeleteGrants(const std::vector<Generation>& generat
 
 absl::StatusOr<GrantRow> GrantCatalogue::AddHeartbeatLun(const ClusterId& cluster, const NodeId& node,
                                                          const GrantSecrets& secrets) {
-  const std::string machine = MachineOf(node);
   GrantRow lun;
   const absl::Status written = file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
-    int64_t there = 0;
-    // From `<machine>.` up to `<machine>/`, since '/' follows '.' in ASCII. Those of `<machine>.other` lie
-    // among them, and are another machine's.
-    RETURN_IF_ERROR(database.Query(
-        "SELECT node FROM heartbeat_luns WHERE cluster = ?1 AND node <> ?2 AND node > ?3 || '.' "
-        "AND node < ?3 || '/'",
-        {cluster.value(), node.value(), machine},
-        [&](const SqlRow& row) { there += MachineOf(NodeId(row.Text(0))) == machine ? 1 : 0; }));
+    ASSIGN_OR_RETURN(const int64_t there,
+                     CountOtherInstances(database, OTHER_INSTANCES_IN("heartbeat_luns"), cluster, node));
     if (there >= kMostHeartbeatLuns) {
       return absl::ResourceExhaustedError(
           absl::StrCat("node ", node.value(), ": its machine has ", there,

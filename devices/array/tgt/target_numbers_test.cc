@@ -45,6 +45,17 @@ TEST_CASE_METHOD(ClusterFixture,
   CHECK_FALSE(PlainInitiator::Login(wrong).ok());
 }
 
+TEST_CASE_METHOD(ClusterFixture, "a machine that makes up instances leaves no account for each of them") {
+  const TgtClient tgtd(options.control_port);
+  const VolumeId volume = Make("v");
+  for (int i = 0; i < 20; ++i) {
+    const NodeId node(absl::StrCat("node-a.", absl::Hex(i, absl::kZeroPad16)));
+    REQUIRE(Acquire(volume, node).ok());
+    REQUIRE(Release(volume, node).ok());
+  }
+  CHECK(Eventually([&] { return tgtd.ListAccounts()->size() == 1; }));
+}
+
 TEST_CASE_METHOD(ClusterFixture, "tgtd's numbers begin anew after the last one, and pass over those in use") {
   const VolumeId first = Make("first");
   const auto old = Acquire(first, kA);

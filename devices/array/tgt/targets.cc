@@ -34,6 +34,7 @@
 #include "base/status_macros.h"
 #include "devices/array/tgt/image_errors.h"
 #include "devices/array/tgt/target_number.h"
+#include "devices/node_id.h"
 
 namespace lunkeeper {
 namespace {
@@ -75,9 +76,12 @@ absl::Status OkIfGone(const absl::Status& status) {
 
 }  // namespace
 
+// Of the machine: its account stays in tgtd, whose lists are slow when long, and a machine that was broken
+// into may call itself any number of instances.
 std::string MakeTargetSecret(const std::string& key, const ClusterId& cluster, const NodeId& node) {
   // 96 bits, as RandomSecret().
-  const std::string digest = HmacSha256(key, absl::StrCat("target\n", cluster.value(), "\n", node.value()));
+  const std::string digest =
+      HmacSha256(key, absl::StrCat("target\n", cluster.value(), "\n", MachineOf(node)));
   return absl::WebSafeBase64Escape(digest.substr(0, 12));
 }
 

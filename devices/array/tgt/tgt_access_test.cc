@@ -61,6 +61,19 @@ TEST_CASE_METHOD(ClusterFixture,
   CHECK(array->grants().AcquireGrant({.volume = Make("w"), .node = kB, .most = 1}, kAtOnce).ok());
 }
 
+TEST_CASE_METHOD(ClusterFixture, "a machine gets a volume for few of the instances that it makes up") {
+  const VolumeId shared = Make("v");
+  const auto ask = [&](const std::string& machine, int instance) {
+    const NodeId node(absl::StrCat(machine, ".", absl::Hex(instance, absl::kZeroPad16)));
+    return Acquire(shared, node, kAtOnce, Access::kSharedWrite).status();
+  };
+  for (int i = 0; i < 16; ++i) CHECK(ask("n1", i).ok());
+  CHECK(absl::IsResourceExhausted(ask("n1", 16)));
+  CHECK(ask("n1", 3).ok());  // it has it
+  CHECK(ask("n1.e1", 0).ok());
+  CHECK(ask("n2", 0).ok());
+}
+
 TEST_CASE_METHOD(ClusterFixture, "those who wait for a volume get it one after another as it is released") {
   const VolumeId volume = Make("v");
   REQUIRE(Acquire(volume, kA).ok());
