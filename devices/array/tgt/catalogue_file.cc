@@ -47,6 +47,10 @@ void ReserveLog(const std::string& path) {
           {{"catalogue", path}, {"error", std::strerror(errno)}});
 }
 
+// Room for the file itself: in a full pool a checkpoint that lacks one page does nothing, and the log grows
+// until nothing can be changed.
+constexpr int kStep = 4 << 20;
+
 // Of the whole process: nothing else makes files while a catalogue is opened.
 class UmaskGuard {
  public:
@@ -74,6 +78,7 @@ absl::StatusOr<std::unique_ptr<CatalogueFile>> CatalogueFile::Open(const std::st
   catalogue->writer_ = std::move(writer);
   RETURN_IF_ERROR(catalogue->PrepareTables(array, head));
   if (SqlDatabase::IsUri(path)) return catalogue;
+  catalogue->writer_->GrowInSteps(kStep);  // not sooner: a file of zeroes is no database
   ReserveLog(path);
   const absl::MutexLock lock(&catalogue->read_mu_);
   ASSIGN_OR_RETURN(catalogue->reader_, SqlDatabase::Open(path, SqlDatabase::Mode::kReadOnly));

@@ -206,6 +206,22 @@ TEST_CASE("a change for which the disk has no room is made in the room that is r
   CHECK((*catalogue)->volumes().ListAllVolumes()->size() == static_cast<size_t>(made - 1));
 }
 
+TEST_CASE("the catalogue of a full pool grows, and takes more changes than its log has room for") {
+  SmallPool pool(GENERATE(kExt4, kXfs));
+  const auto catalogue = Catalogue::Open(pool.mount.path() + "/catalogue.db", "a1");
+  REQUIRE(catalogue.status() == absl::OkStatus());
+  pool.mount.Fill();
+  VolumeCatalogue& volumes = (*catalogue)->volumes();
+  for (int made = 0; made < 200; ++made) {
+    VolumeRow row;
+    row.cluster = ClusterId("c1");
+    row.volume.id = VolumeId(absl::StrCat("a1-v", made));
+    row.volume.spec.name = std::string(64 << 10, 'n');
+    REQUIRE(volumes.InsertVolume(row) == absl::OkStatus());
+    REQUIRE(volumes.DeleteVolume(row.volume.id) == absl::OkStatus());
+  }
+}
+
 // As tgtd writes it.
 void Overwrite(const std::string& path, const std::string& data) {
   Run("dd if=" + data + " of=" + path + " bs=1M conv=notrunc,fsync 2>/dev/null");
@@ -246,6 +262,20 @@ TEST_CASE("a thick volume has its space in a full pool, also when it has snapsho
     CHECK_NOTHROW(Run("cmp " + file + " " + data + "2"));
   }
   CHECK_NOTHROW(Run("cmp " + folder + "/snapshots/" + snapshot->id.value() + " " + data + "1"));
+}
+
+TEST_CASE("a thick volume has its space again in a copy of the pool with holes") {
+  SmallPool pool(kXfs);
+  pool.Open();
+  const auto volume = pool.array->volumes().CreateVolume(Thick("v"));
+  REQUIRE(volume.ok());
+  const std::string file = pool.fixture.options.pool_dir + "/volumes/" + volume->id.value();
+  pool.array.reset();
+  pool.fixture.Close();
+  Run("fallocate --punch-hole --offset 0 --length 16M " + file);  // as cp --sparse=always leaves it
+  pool.Open();
+  pool.mount.Fill();
+  CHECK_NOTHROW(Overwrite(file, "/dev/urandom count=16"));
 }
 
 TEST_CASE("a snapshot of a thin volume takes no space until something changes") {

@@ -2,8 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/log.h"
+#include "base/status_macros.h"
+#include "devices/array/full_pool.h"
 
 namespace lunkeeper {
 namespace {
@@ -18,6 +23,19 @@ uint64_t FreeBytes(const ImageStore& images) {
 }
 
 }  // namespace
+
+// With as much as the image has, the pool cannot run full by it; with a share of the pool, the watch sees it
+// coming.
+absl::Status CheckRoomToHold(const ImageStore& images, const std::string& path) {
+  const uint64_t has = images.MeasureImage(path).value_or(0);  // no file: there is nothing to overwrite
+  ASSIGN_OR_RETURN(const PoolCapacity pool, images.MeasureCapacity());
+  const uint64_t wanted = kFullPoolBytes + std::min(has, pool.total_bytes / kLowShare);
+  if (pool.available_bytes >= wanted) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "backup of ", path, ": the pool has ", pool.available_bytes, " bytes left, and ", wanted,
+      " are needed: while a volume is copied, what nodes overwrite of it takes new space, and their writes "
+      "would fail; delete volumes or snapshots, or grow the pool, and repeat the command"));
+}
 
 HoldWatch::HoldWatch(const ImageStore& images, int held)
     : images_(images), held_(held), free_before_(FreeBytes(images)), thread_([this] { Run(); }) {}

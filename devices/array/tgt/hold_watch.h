@@ -6,6 +6,7 @@
 // Owns a thread, which the destructor ends. The store and the descriptor outlive it.
 
 #include <cstdint>
+#include <string>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -14,6 +15,10 @@
 #include "devices/array/tgt/image_store.h"
 
 namespace lunkeeper {
+
+// Before a volume is held: what nodes overwrite meanwhile takes new space, also of a thick volume, and the
+// watch needs time to let go. RESOURCE_EXHAUSTED: the pool has too little.
+absl::Status CheckRoomToHold(const ImageStore& images, const std::string& path);
 
 class HoldWatch {
  public:

@@ -29,6 +29,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -258,7 +260,10 @@ absl::Status Pool::TidyImages(const std::set<std::string>& known, const std::str
   for (const std::string& file : files) {
     if (known.count(file) != 0) continue;
     const bool ours = absl::StartsWith(std::filesystem::path(file).filename().string(), prefix);
-    if (ours && (absl::EndsWith(file, kNewSuffix) || absl::EndsWith(file, kGoneSuffix))) {
+    absl::string_view image = file;
+    const bool unnamed = absl::ConsumeSuffix(&image, kNewSuffix) || absl::ConsumeSuffix(&image, kGoneSuffix);
+    // Beside a row's own file no call leaves one: that is somebody's copy.
+    if (ours && unnamed && known.count(std::string(image)) == 0) {
       LogInfo("array", "removing a left-over file", {{"file", file}});
       RETURN_IF_ERROR(UnlinkFile(file));
       continue;

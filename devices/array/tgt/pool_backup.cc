@@ -124,6 +124,7 @@ absl::Status Backup::CopyImage(const std::string& name, bool made) {
   progress_.image = name;
   if (!watch_(progress_)) return absl::CancelledError("backup: nobody waits for it now");
   if (!IsKept(name)) {
+    if (absl::StartsWith(name, "volumes/")) RETURN_IF_ERROR(CheckRoomToHold(images_, InPool(name)));
     const auto held = HoldImage(InPool(name), request_.cache_id, made);
     if (absl::IsNotFound(held.status())) {
       RETURN_IF_ERROR(folder_->Discard(name));

@@ -42,7 +42,8 @@ struct BackupRequest {
 
 // FAILED_PRECONDITION: the pool cannot reflink; the folder is on the pool's file system, is not empty, leads
 // elsewhere, or has a backup of another array or one that is whole. RESOURCE_EXHAUSTED: the folder has no
-// room, which is known before anything is copied, or has run full; or the pool runs full meanwhile.
+// room, which is known before anything is copied, or has run full; or the pool
+// has too little to hold a volume, or runs full meanwhile.
 // DATA_LOSS: the pool has lost an image that the catalogue has. ABORTED: another backup is being made there.
 absl::Status BackUpPool(const BackupRequest& request, Catalogue& catalogue, const ImageStore& images,
                         const BackupWatch& watch);

@@ -276,6 +276,34 @@ TEST_CASE_METHOD(PoolOnXfs, "a backup is refused where it would harm, and nothin
   CHECK(VerifyBackup(backup, Watch).ok());
 }
 
+TEST_CASE_METHOD(PoolOnXfs, "a volume is held for a backup only where its node's writes find room") {
+  const Volume volume = Make("thick", Provisioning::kThick);
+  Run("dd if=/dev/urandom conv=notrunc bs=1M count=16 2>/dev/null of=" + pool + "/volumes/" +
+      volume.id.value());
+  const std::string filler = mount.path() + "/filler";
+  const auto room = std::filesystem::space(pool).available;
+  Run(absl::StrCat("fallocate -l ", room - (20 << 20), " ", filler));
+  const absl::Status refused = fixture.array->BackUp(backup, Watch);
+  CHECK(absl::IsResourceExhausted(refused));
+  CHECK_THAT(std::string(refused.message()), Catch::Contains("grow the pool"));
+  Run("rm " + filler);
+  CHECK(fixture.array->BackUp(backup, Watch) == absl::OkStatus());
+}
+
+TEST_CASE_METHOD(PoolOnXfs, "a restored thick volume that does not fit takes no space from the others") {
+  VolumeSpec spec = Spec("thick", 200);
+  spec.provisioning = Provisioning::kThick;
+  REQUIRE(cluster->volumes().CreateVolume(spec).status() == absl::OkStatus());
+  REQUIRE(fixture.array->BackUp(backup, Watch) == absl::OkStatus());
+  const TempDir other;
+  const LoopMount small(other.path(), "128M", "mkfs.ext4 -q -m 0");
+  Run("cp --archive --sparse=always " + backup + " " + small.path() + "/pool");
+  Restored elsewhere(small.path() + "/pool");
+  const auto restored = elsewhere.Accept();
+  CHECK(restored->volumes().GetCapacity()->available_bytes > 64 << 20);
+  CHECK(restored->volumes().CreateVolume(Spec("thin", 16)).ok());
+}
+
 TEST_CASE_METHOD(PoolOnXfs, "a folder without room for a backup is refused before anything is copied") {
   const Volume volume = Make("v");
   Run("dd if=/dev/urandom conv=notrunc bs=1M count=16 2>/dev/null of=" + pool + "/volumes/" +

@@ -22,15 +22,23 @@ uint64_t SumOf(const std::map<ClusterId, uint64_t>& promised) {
 
 absl::StatusOr<PoolRoom::Reservation> PoolRoom::Reserve(const ClusterId& cluster, const std::string& what,
                                                         uint64_t promised, uint64_t taken) {
-  ASSIGN_OR_RETURN(const PoolCapacity capacity, images_.MeasureCapacity());
-  RETURN_IF_ERROR(CheckFree(what, taken, capacity));
   const absl::MutexLock lock(&mu_);
+  // Inside the lock: what another call has reserved is reserved still, or is taken and measured.
+  ASSIGN_OR_RETURN(const PoolCapacity capacity, images_.MeasureCapacity());
+  // What takes nothing now needs no room beside the copies under way.
+  RETURN_IF_ERROR(CheckFree(what, taken == 0 ? 0 : taken + reserved_space_, capacity));
   RETURN_IF_ERROR(CheckPromise(cluster, what, promised, capacity));
   reserved_[cluster] += promised;
-  return Reservation(nullptr, [this, cluster, promised](void*) {
+  reserved_space_ += taken;
+  const auto end_promise = [this, cluster, promised](void*) {
     const absl::MutexLock release(&mu_);
     reserved_[cluster] -= promised;
-  });
+  };
+  const auto end_space = [this, taken](void*) {
+    const absl::MutexLock release(&mu_);
+    reserved_space_ -= taken;
+  };
+  return Reservation{.promise = {nullptr, end_promise}, .space = {nullptr, end_space}};
 }
 
 absl::Status PoolRoom::CheckPromise(const ClusterId& cluster, const std::string& what, uint64_t promised,
@@ -52,13 +60,19 @@ absl::Status PoolRoom::CheckPromise(const ClusterId& cluster, const std::string&
                    " are asked for; delete volumes or snapshots, grow the pool or raise --overcommit"));
 }
 
+absl::Status PoolRoom::CheckFree(const std::string& what, uint64_t taken) const {
+  ASSIGN_OR_RETURN(const PoolCapacity capacity, images_.MeasureCapacity());
+  return CheckFree(what, taken, capacity);
+}
+
 absl::Status PoolRoom::CheckFree(const std::string& what, uint64_t taken,
                                  const PoolCapacity& capacity) const {
   const uint64_t kept = KeptFree(capacity);
   if (taken + kept <= capacity.available_bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      what, ": the pool has ", capacity.available_bytes, " bytes left, ", taken, " are needed and ", kept,
-      " are kept free; delete volumes or snapshots, or grow the pool"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat(what, ": the pool has ", capacity.available_bytes, " bytes left, ", taken,
+                   " are needed, with what is being copied, and ", kept,
+                   " are kept free; delete volumes or snapshots, or grow the pool"));
 }
 
 absl::StatusOr<std::map<ClusterId, uint64_t>> PoolRoom::SumPromised() const {
@@ -74,11 +88,11 @@ uint64_t PoolRoom::KeptFree(const PoolCapacity& capacity) const {
 
 absl::StatusOr<PoolCapacity> PoolRoom::MeasureCapacity(const ClusterId& cluster) const {
   ASSIGN_OR_RETURN(PoolCapacity capacity, images_.MeasureCapacity());
+  const absl::MutexLock lock(&mu_);
   capacity.creatable_bytes =
-      capacity.available_bytes - std::min(KeptFree(capacity), capacity.available_bytes);
+      capacity.available_bytes - std::min(KeptFree(capacity) + reserved_space_, capacity.available_bytes);
   const uint64_t quota = limits_.quotas.Of(cluster);
   if (limits_.overcommit == 0 && quota == 0) return capacity;
-  const absl::MutexLock lock(&mu_);
   ASSIGN_OR_RETURN(auto promised, SumPromised());
   if (quota != 0)
     capacity.creatable_bytes = std::min(capacity.creatable_bytes, quota - std::min(quota, promised[cluster]));

@@ -2,8 +2,9 @@
 // How much of a pool is promised, to whom, and whether it may promise or give more. Thread-safe.
 //
 // Promised is what volumes and snapshots would take if they were written full and shared nothing. What is
-// being made counts from its reservation on, so that calls at the same time do not exceed a limit together;
-// the space that is taken at once is only looked at, since others than Lunkeeper take it too.
+// being made counts from its reservation on, so that calls at the same time do not exceed a limit together.
+// So does the space that is taken at once, until it is taken: where a copy of it is under way, what it has
+// taken already counts twice, and a call that wants space too may be refused for that long.
 
 #include <cstdint>
 #include <map>
@@ -47,12 +48,17 @@ class PoolRoom {
   PoolRoom(const PoolLimits& limits, const ImageStore& images, Catalogue& catalogue)
       : limits_(limits), images_(images), catalogue_(catalogue) {}
 
-  // Held until what it is for is in the catalogue, or is given up. The room outlives it.
-  using Reservation = std::shared_ptr<void>;
+  // The room outlives it.
+  struct Reservation {
+    std::shared_ptr<void> promise;  // until what it is for is in the catalogue, or is given up
+    std::shared_ptr<void> space;    // until that is taken, or is given up
+  };
   // Before something of `cluster` is made or grows that promises `promised` bytes more and takes `taken` of
   // them at once. `what` names it in an error. RESOURCE_EXHAUSTED: there is no room for that.
   absl::StatusOr<Reservation> Reserve(const ClusterId& cluster, const std::string& what, uint64_t promised,
                                       uint64_t taken);
+  // Whether so many bytes may be taken at once. RESOURCE_EXHAUSTED: there is no room for that.
+  absl::Status CheckFree(const std::string& what, uint64_t taken) const;
   absl::StatusOr<PoolUse> MeasureUse() const;
   // The pool's, with what Reserve would let a new thick volume of `cluster` have now.
   absl::StatusOr<PoolCapacity> MeasureCapacity(const ClusterId& cluster) const;
@@ -70,6 +76,7 @@ class PoolRoom {
   Catalogue& catalogue_;
   mutable absl::Mutex mu_;
   std::map<ClusterId, uint64_t> reserved_ ABSL_GUARDED_BY(mu_);
+  uint64_t reserved_space_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace lunkeeper

@@ -1,6 +1,7 @@
 // What one cluster may be promised of an array, however it asks, and what the others have of that.
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <future>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/units.h"
 #include "devices/array/tgt/testing/array_fixture.h"
+#include "devices/array/tgt/testing/held_at.h"
 
 namespace lunkeeper::testing {
 namespace {
@@ -74,6 +76,33 @@ TEST_CASE_METHOD(QuotaFixture, "calls at the same time do not exceed a quota tog
   CHECK(Promised() <= kQuota);
   // What a refused call had reserved is free again.
   CHECK(volumes().GetCapacity()->creatable_bytes == kQuota - Promised());
+}
+
+TEST_CASE("copies that wait for each other have their room, or are refused") {
+  const HeldAt held("array.copy.chunk");
+  const TempDir directory;
+  const LoopMount mount(directory.path(), "340M", "mkfs.xfs -q -m reflink=0");
+  ArrayFixture fixture(mount.path() + "/pool");
+  fixture.options.copy_wait = absl::ZeroDuration();
+  REQUIRE(fixture.Open() == absl::OkStatus());
+  const auto array = fixture.Cluster();
+  const auto volume = array->volumes().CreateVolume(Spec("v", 64));
+  REQUIRE(volume.ok());
+  Run("dd if=/dev/urandom conv=notrunc bs=1M count=40 2>/dev/null of=" + mount.path() + "/pool/volumes/" +
+      volume->id.value());
+  const auto room = std::filesystem::space(mount.path()).available;
+  Run(absl::StrCat("fallocate -l ", room - 80 * kMiB, " ", mount.path(), "/filler"));
+  held.Arm();
+  VolumeSpec clone = Spec("a", 64);
+  clone.source_volume = volume->id;
+  CHECK(absl::IsAborted(array->volumes().CreateVolume(clone).status()));  // it is being copied
+  REQUIRE(Eventually([&] { return held.IsReached(); }));
+  clone.name = "b";
+  CHECK(absl::IsResourceExhausted(array->volumes().CreateVolume(clone).status()));
+  CHECK(array->volumes().CreateVolume(Spec("thin", 64)).ok());
+  held.LetGo();
+  clone.name = "a";
+  CHECK(Eventually([&] { return array->volumes().CreateVolume(clone).ok(); }));
 }
 
 TEST_CASE_METHOD(QuotaFixture, "a quota that was lowered takes nothing away, and forbids more") {

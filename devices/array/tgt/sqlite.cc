@@ -77,6 +77,14 @@ SqlDatabase::~SqlDatabase() {
   sqlite3_close_v2(handle_);
 }
 
+// A hint allocates up to the end of a step. Blocks behind the file's end would not do: SQLite cuts them off
+// at each checkpoint.
+void SqlDatabase::GrowInSteps(int bytes) {
+  sqlite3_int64 at_least = 1;
+  sqlite3_file_control(handle_, "main", SQLITE_FCNTL_CHUNK_SIZE, &bytes);
+  sqlite3_file_control(handle_, "main", SQLITE_FCNTL_SIZE_HINT, &at_least);
+}
+
 absl::Status SqlDatabase::Script(const char* sql) {
   if (sqlite3_exec(handle_, sql, nullptr, nullptr, nullptr) != SQLITE_OK) return Error(sql);
   return absl::OkStatus();

@@ -55,6 +55,8 @@ class SqlDatabase {
   SqlDatabase(const SqlDatabase&) = delete;
   SqlDatabase& operator=(const SqlDatabase&) = delete;
 
+  // From now on the file is a multiple of so many bytes, allocated as far as there is room, and never less.
+  void GrowInSteps(int bytes);
   // One or more statements without parameters.
   absl::Status Script(const char* sql);
   // Calls `each` for every row.

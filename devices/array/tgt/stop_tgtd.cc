@@ -41,6 +41,12 @@ absl::StatusOr<UniqueFd> TakePool(const std::string& directory) {
     return absl::NotFoundError(
         absl::StrCat(directory, " is no pool: it has no catalogue.db; is its file system mounted?"));
   absl::StatusOr<UniqueFd> lock = LockPool(directory);
+  // Of a file system that has failed; what its tgtds have not written is lost in any case.
+  if (absl::IsInternal(lock.status()))
+    return absl::InternalError(absl::StrCat(
+        lock.status().message(), "; where the file system has failed or is read-only, see that no agent of ",
+        directory, " runs, end with `kill -9` the tgtds that `fuser --mount ", directory,
+        "` names, unmount it, and repair the disk; devices with unflushed writes fail"));
   if (!absl::IsFailedPrecondition(lock.status())) return lock;
   return absl::FailedPreconditionError(
       absl::StrCat("an agent has the pool ", directory,
@@ -183,6 +189,8 @@ void AwaitEnds(const Ending& ending, SteadyDeadline deadline) {
 absl::Status StopPoolTgtd(const StopTgtdRequest& request, absl::Duration within) {
   const SteadyDeadline deadline(within);
   ASSIGN_OR_RETURN(const UniqueFd pool, TakePool(request.pool_dir));
+  // One whose lock file was removed is not found below, and would write after the note that all is flushed.
+  RETURN_IF_ERROR(CheckLocksAreThere(request.pool_dir));
   ASSIGN_OR_RETURN(const std::vector<RunningTgtd> running, FindRunning(request.pool_dir));
   // All of them before the first is ended.
   for (const RunningTgtd& tgtd : running) {

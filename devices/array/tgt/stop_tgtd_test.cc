@@ -63,6 +63,28 @@ TEST_CASE("a stopped agent's tgtd is ended, its pool can be unmounted, and all i
   CHECK(stopped.session->Identity().product == cache);  // else a device with unflushed writes would fail
 }
 
+TEST_CASE("a tgtd whose lock file was removed is named, and nothing is said to be flushed") {
+  TempDir directory;
+  const LoopMount mount(directory.path(), "400M");
+  Stopped stopped(mount.path());
+  const pid_t tgtd = stopped.Tgtd();
+  std::filesystem::remove(mount.path() + "/tgtd.lock");
+  const absl::Status refused = stopped.Stop(true);
+  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK_THAT(std::string(refused.message()), Catch::Contains(absl::StrCat("kill -9 ", tgtd)));
+  CHECK_FALSE(std::filesystem::exists(mount.path() + "/cache_id.flushed"));
+  CHECK(stopped.session->Write(2, 'y'));
+}
+
+TEST_CASE("a pool whose file system has failed is not stopped in silence") {
+  TempDir directory;
+  const LoopMount mount(directory.path(), "400M");
+  Run("touch " + mount.path() + "/catalogue.db " + mount.path() + "/lock && sync -f " + mount.path());
+  Run("xfs_io -x -c shutdown " + mount.path());
+  const absl::Status refused = StopPoolTgtd({mount.path(), true}, absl::Minutes(1));
+  CHECK_THAT(std::string(refused.message()), Catch::Contains("fuser --mount " + mount.path()));
+}
+
 TEST_CASE("a tgtd that was ended for good is not started by the agent that misses it, until it may be") {
   ArrayFixture fixture;
   REQUIRE(fixture.Open() == absl::OkStatus());

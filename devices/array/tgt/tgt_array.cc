@@ -42,6 +42,7 @@
 #include "devices/array/tgt/tgt_names.h"
 #include "devices/array/tgt/tgt_parts.h"
 #include "devices/array/tgt/tgt_volumes.h"
+#include "devices/array/tgt/thick_space.h"
 
 namespace lunkeeper {
 namespace {
@@ -282,17 +283,8 @@ absl::Status TgtArrayImpl::AcceptRestore() {
   return BeginServing();
 }
 
-// From here on it is a pool as any. Thick volumes get their space again, which a copy of their files has not;
-// where there is no room, they are as thin ones.
+// From here on it is a pool as any.
 absl::Status TgtArrayImpl::TakeBackup() {
-  ASSIGN_OR_RETURN(const std::vector<VolumeRow> rows, store_.catalogue->volumes().ListAllVolumes());
-  for (const VolumeRow& row : rows) {
-    const VolumeSpec& spec = row.volume.spec;
-    if (spec.provisioning != Provisioning::kThick) continue;
-    const absl::Status taken = store_.images->GrowImage(store_.images->VolumePath(row.volume.id),
-                                                        spec.size_bytes, Provisioning::kThick);
-    if (!taken.ok()) LogWarn("array", absl::StrCat("no space for a thick volume: ", taken.message()));
-  }
   RETURN_IF_ERROR(RemoveBackupManifest(options_.pool_dir));
   is_backup_ = false;
   return absl::OkStatus();
@@ -350,6 +342,7 @@ absl::Status TgtArrayImpl::BeginServing() {
     RETURN_IF_ERROR(TidyImages());
   }
   heartbeat_luns_->StartLooking();
+  if (are_files) TakeThickSpace(*store_.catalogue, *store_.images, *room_);
   serving_ = true;
   if (!are_files) {
     store_.lease->NoteStarted();

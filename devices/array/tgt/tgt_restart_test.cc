@@ -145,6 +145,23 @@ struct OlderCatalogue {
   VolumeId newer;
 };
 
+TEST_CASE("a copy that somebody puts beside a volume's file is set aside, whatever its name ends in") {
+  ArrayFixture fixture;
+  REQUIRE(fixture.Open().ok());
+  const auto volume = fixture.Cluster()->volumes().CreateVolume(Spec("v", 16));
+  REQUIRE(volume.ok());
+  fixture.Close();
+  const std::string pool = fixture.options.pool_dir, id = volume->id.value();
+  for (const char* suffix : {".new", ".gone"})
+    Run(absl::StrCat("cp ", pool, "/volumes/", id, " ", pool, "/volumes/", id, suffix));
+  Run(absl::StrCat("touch ", pool, "/volumes/a1-vnobodys.new"));
+  REQUIRE(fixture.Open().ok());
+  CHECK(std::filesystem::exists(absl::StrCat(pool, "/orphans/", id, ".new")));
+  CHECK(std::filesystem::exists(absl::StrCat(pool, "/orphans/", id, ".gone")));
+  CHECK(fixture.array->ListOrphans()->size() == 2);
+  CHECK(std::filesystem::exists(absl::StrCat(pool, "/volumes/", id)));
+}
+
 TEST_CASE("a file that was set aside is listed, and deleted when an operator says so") {
   OlderCatalogue older;
   older.fixture.options.seen_sequence_path = "";  // as if nothing had been remembered

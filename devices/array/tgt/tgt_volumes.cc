@@ -136,7 +136,7 @@ absl::StatusOr<VolumeRow> TgtVolumes::MakeVolume(const VolumeSpec& spec, uint64_
     return inserted;
   }
   FAIL_POINT("array.create.stored");
-  if (row.copying) parts_.copies.BeginVolumeCopy(row, source.path);
+  if (row.copying) parts_.copies.BeginVolumeCopy(row, source.path, room.space);
   return row;
 }
 
@@ -354,7 +354,7 @@ absl::StatusOr<Snapshot> TgtVolumes::MakeSnapshot(const std::string& name, const
     return inserted;
   }
   FAIL_POINT("array.snapshot.stored");
-  if (!row.snapshot.ready) parts_.copies.BeginSnapshotCopy(row);
+  if (!row.snapshot.ready) parts_.copies.BeginSnapshotCopy(row, room.space);
   return row.snapshot;
 }
 

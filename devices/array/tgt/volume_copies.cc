@@ -4,6 +4,7 @@
 //   given up     the program stops: the row stays as it is, and ResumeCopies begins anew at the next start
 #include "devices/array/tgt/volume_copies.h"
 
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -11,8 +12,9 @@
 
 namespace lunkeeper {
 
-void VolumeCopies::BeginVolumeCopy(const VolumeRow& row, const std::string& from) {
-  const auto copy = [this, row, from](const CopyQueue::Progress& progress) {
+void VolumeCopies::BeginVolumeCopy(const VolumeRow& row, const std::string& from,
+                                   std::shared_ptr<void> room) {
+  const auto copy = [this, row, from, room = std::move(room)](const CopyQueue::Progress& progress) {
     const Volume& volume = row.volume;
     const std::string path = images_.VolumePath(volume.id);
     absl::Status status =
@@ -31,8 +33,8 @@ void VolumeCopies::BeginVolumeCopy(const VolumeRow& row, const std::string& from
   queue_.BeginCopy(row.volume.id.value(), row.volume.spec.size_bytes, copy);
 }
 
-void VolumeCopies::BeginSnapshotCopy(const SnapshotRow& row) {
-  const auto copy = [this, row](const CopyQueue::Progress& progress) {
+void VolumeCopies::BeginSnapshotCopy(const SnapshotRow& row, std::shared_ptr<void> room) {
+  const auto copy = [this, row, room = std::move(room)](const CopyQueue::Progress& progress) {
     const Snapshot& snapshot = row.snapshot;
     const std::string path = images_.SnapshotPath(snapshot.source, snapshot.id);
     absl::Status status = images_.CopyImage(images_.VolumePath(snapshot.source), path, snapshot.size_bytes,

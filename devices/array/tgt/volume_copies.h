@@ -5,6 +5,7 @@
 // Thread-safe; the copies run one after another on a thread of their own. What it is made of outlives it. The
 // destructor makes the running copy give up.
 
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -22,9 +23,9 @@ class VolumeCopies {
   VolumeCopies(Catalogue& catalogue, const ImageStore& images, VolumeGates& gates)
       : catalogue_(catalogue), images_(images), gates_(gates) {}
 
-  // `from` is the source's path in the pool. Returns at once.
-  void BeginVolumeCopy(const VolumeRow& row, const std::string& from);
-  void BeginSnapshotCopy(const SnapshotRow& row);
+  // `from` is the source's path in the pool; `room` is held until the copy has ended. Returns at once.
+  void BeginVolumeCopy(const VolumeRow& row, const std::string& from, std::shared_ptr<void> room = nullptr);
+  void BeginSnapshotCopy(const SnapshotRow& row, std::shared_ptr<void> room = nullptr);
   // Takes what has a file of its own name as it is. Such a copy had ended, and an older catalogue does not
   // know it; begun anew, it would have what its source has now. Before the files are tidied.
   absl::Status EndFinished();
