@@ -381,6 +381,7 @@ void FailoverController::OnAnswer(const Action& action, Answer answer, Instant a
   loop_.PostJob([this, action, answer = std::move(answer), asked](Instant now) {
     now_ = now;
     recorder_.OnAnswer(action, answer, now - asked);
+    watches_->NoteOutcome(action, answer.done.outcome);
     FeedCore(now, answer.done);
   });
 }

@@ -28,6 +28,40 @@ TEST_CASE("conflicts and errors of the API server delay a failover and change no
   CHECK(world.api.CountWrites("DELETE " + PodPath("db-0")) == 1);
 }
 
+// As after a restore of etcd whose revision has passed by then the last one that the watch knew.
+TEST_CASE("a record that changes while its watch says nothing is listed when writes of it conflict") {
+  FailoverWorld world;
+  world.AddPod("db-0", "n1");
+  world.Start();
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  world.PowerOff("n1");
+  const std::string record = RecordPath(FailoverWorld::IdOf("n1"));
+  const auto phase = [&] { return TextAt(world.api.Get(record), {"status", "phase"}); };
+  REQUIRE(Comes([&] { return phase() == "AwaitingNode"; }));
+  world.api.SilenceWatches(kRecords);
+  world.api.Merge(record, {{"metadata", {{"annotations", {{"restored", "yes"}}}}}});
+  world.SetDevices("n1", {});
+  world.PowerOn("n1");
+  CHECK(Comes([&] { return world.api.Get(record).is_null() && world.TaintOf("n1").empty(); }));
+}
+
+TEST_CASE("a pod that goes while its watch says nothing is listed when its deletion finds none, or another") {
+  const bool replaced = GENERATE(true, false);
+  FailoverWorld world;
+  world.AddPod("db-0", "n1");
+  world.Start();
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  world.api.SilenceWatches("/api/v1/pods");
+  if (!replaced) world.api.RunPodsOn("");
+  world.api.Remove(PodPath("db-0"));
+  world.PowerOff("n1");
+  const std::string record = RecordPath(FailoverWorld::IdOf("n1"));
+  const auto phase = [&] { return TextAt(world.api.Get(record), {"status", "phase"}); };
+  REQUIRE(Comes([&] { return phase() == "Evacuating"; }));
+  CHECK(Comes([&] { return phase() != "Evacuating"; }));
+  if (replaced) CHECK(world.Runs("db-0", "n2"));
+}
+
 TEST_CASE("without the CustomResourceDefinition nothing is done, and a node that dies is left alone") {
   Metrics metrics("controller");
   FailoverWorld world;

@@ -4,11 +4,17 @@
 // fails for good.
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
+#include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "fencing/core/action.h"
+#include "fencing/core/event.h"
 #include "fencing/failover/clock.h"
 #include "fencing/failover/loop.h"
 #include "fencing/failover/object_cache.h"
@@ -35,18 +41,38 @@ class Watches {
   const std::set<std::string>& missing() const { return missing_; }
   // For how long no watch has been down. For the same thread.
   Span InStepFor() const { return missing_.empty() ? NowOn(executor_) - in_step_since_ : Span(); }
+  // The outcome of a write. When writes of an object conflict with what is there, or find nothing, for some
+  // seconds in which the watch brings nothing new of it, its kind is listed anew, and what there is of the
+  // object is delivered again. For the same thread.
+  void NoteOutcome(const Action& action, Outcome outcome);
 
  private:
+  using ObjectName = std::pair<std::string, std::string>;  // its kind and its key
+  struct Conflicts {                                       // of the writes of one object
+    Instant first, last;
+  };
+  struct Pace {  // of the lists of one kind
+    Instant next;
+    Span pause;
+  };
+
   template <class T>
   void Add(const kube::Selection& selection, std::function<std::optional<T>(const kube::Json&)> reduce,
            std::function<void(const std::string&, const std::shared_ptr<const T>&)> changed);
   void SetLive(const std::string& kind, bool live);
+  std::optional<ObjectName> FindObjectOf(const Action& action) const;
+  // False: it is too soon after the last time.
+  bool ListAgain(const ObjectName& object, Instant now);
 
   kube::KubeClient& client_;
   Executor& executor_;
   const WatchHandlers handlers_;
   std::set<std::string> missing_;
-  Instant in_step_since_;                         // while none is missing
+  Instant in_step_since_;  // while none is missing
+  std::map<ObjectName, Conflicts> conflicts_;
+  std::map<std::string, Pace> paces_;                                             // by kind
+  std::map<std::string, std::function<void(const std::string&)>> list_again_by_;  // the same
+  std::minstd_rand random_;
   std::vector<std::shared_ptr<void>> informers_;  // last: their threads use the others
 };
 

@@ -11,11 +11,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/node_hash_map.h"
+#include "absl/synchronization/mutex.h"
 #include "fencing/kube/reflector.h"
 
 namespace lunkeeper::kube {
@@ -27,7 +30,7 @@ template <class T>
 struct InformerHooks {
   std::function<std::optional<T>(const Json& object)> reduce;
   // The object's value is new or differs; null: it is gone, or `reduce` drops it now. Not called when the
-  // value stays the same.
+  // value stays the same, but for ListAgain.
   std::function<void(const std::string& key, const std::shared_ptr<const T>& now)> changed;
   // True: the cache is complete and current; comes after the calls of `changed` that made it so. False: the
   // watch is down, and the cache may be old.
@@ -40,6 +43,17 @@ class Informer final : private WatchSink {
   Informer(KubeClient& client, const Selection& selection, InformerHooks<T> hooks,
            const WatchTimes& times = {}, Executor& executor = RealExecutor())
       : hooks_(std::move(hooks)), reflector_(StartReflector(client, selection, *this, times, executor)) {}
+
+  // For a caller to whom the object of that key is another one than its writes find. Lists everything anew;
+  // then `changed` is called for that key in any case, as the caller may believe what this cache never had.
+  // Thread-safe; returns at once.
+  void ListAgain(const std::string& key) ABSL_LOCKS_EXCLUDED(mutex_) {
+    {
+      absl::MutexLock lock(&mutex_);
+      doubted_.insert(key);
+    }
+    reflector_->ListAgain();
+  }
 
  private:
   struct Entry {
@@ -65,6 +79,15 @@ class Informer final : private WatchSink {
       if (entry.round != round_) gone.push_back(key);
     std::sort(gone.begin(), gone.end());  // the map's order is another one with each start of the program
     for (const std::string& key : gone) DropValue(key);
+    for (const std::string& key : TakeDoubted()) {
+      const auto found = kept_.find(key);
+      hooks_.changed(key, found == kept_.end() ? nullptr : found->second.value);
+    }
+  }
+
+  std::set<std::string> TakeDoubted() ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return std::exchange(doubted_, {});
   }
 
   void OnLive(bool live) override { hooks_.live(live); }
@@ -86,7 +109,9 @@ class Informer final : private WatchSink {
   // Used by the reflector's thread only.
   uint32_t round_ = 0;
   absl::node_hash_map<std::string, Entry> kept_;
-  const std::unique_ptr<Reflector> reflector_;  // last: its thread uses the other members
+  absl::Mutex mutex_;
+  std::set<std::string> doubted_ ABSL_GUARDED_BY(mutex_);  // to be said again
+  const std::unique_ptr<Reflector> reflector_;             // last: its thread uses the other members
 };
 
 }  // namespace lunkeeper::kube

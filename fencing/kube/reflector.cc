@@ -7,12 +7,13 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "absl/synchronization/mutex.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 
 // One thread goes through these states until the destructor stops it:
 //
-//          +--------------------------- expired, garbage, restored ------------------------+
+//          +--------------------- expired, garbage, restored, ListAgain -------------------+
 //          v                                                                               |
 //   no version --ListAll, all pages--> version known --RunWatch--> live --stream ends--> not live
 //                                            ^                                             |
@@ -73,6 +74,16 @@ class ListWatchReflector final : public Reflector {
     thread_.reset();
   }
 
+  void ListAgain() override {
+    std::stop_source watch;
+    {
+      absl::MutexLock lock(&mutex_);
+      list_again_ = true;
+      watch = watch_;
+    }
+    watch.request_stop();
+  }
+
  private:
   void Run(const std::stop_token& stop) {
     // No two replicas, and no two kinds of one, start at the same time.
@@ -93,9 +104,19 @@ class ListWatchReflector final : public Reflector {
 
   // One watch from its opening to its end, with the list before it when there is no version.
   absl::Status RunRound(const std::stop_token& stop) {
+    std::stop_source watch;
+    const std::stop_callback end(stop, [&] { watch.request_stop(); });
+    BeginRound(watch);
     if (!version_.empty()) RETURN_IF_ERROR(ForgetIfRestored(stop));
     if (version_.empty()) RETURN_IF_ERROR(ListAll(stop));
-    return RunWatch(stop);
+    const absl::Status status = RunWatch(watch.get_token());
+    return watch.stop_requested() ? absl::OkStatus() : status;  // ListAgain is no failure
+  }
+
+  void BeginRound(const std::stop_source& watch) {
+    absl::MutexLock lock(&mutex_);
+    watch_ = watch;
+    if (list_again_) version_.clear();
   }
 
   // The version of the last page is the watch's start; the server keeps it the same for all pages of a list.
@@ -109,6 +130,10 @@ class ListWatchReflector final : public Reflector {
                                 {executor_.WallNow() + times_.call, stop}));
       page.next = end.next;
     } while (!page.next.empty());
+    {
+      absl::MutexLock lock(&mutex_);
+      list_again_ = false;  // before OnListEnd: a sink may have noted until now what it is then to say again
+    }
     sink_.OnListEnd();
     version_ = end.version;
     return absl::OkStatus();
@@ -174,6 +199,9 @@ class ListWatchReflector final : public Reflector {
   std::string version_;  // everything up to this version was delivered; empty: start with a list
   std::string last_error_;
   bool live_ = false;
+  absl::Mutex mutex_;
+  bool list_again_ ABSL_GUARDED_BY(mutex_) = false;
+  std::stop_source watch_ ABSL_GUARDED_BY(mutex_);  // of this round
   std::stop_source stopping_;
   const std::unique_ptr<Signal> stopped_;
   std::unique_ptr<Thread> thread_;  // last: it uses the other members

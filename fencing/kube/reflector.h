@@ -43,6 +43,10 @@ struct WatchTimes {
 class Reflector {
  public:
   virtual ~Reflector() = default;
+  // Ends the watch, lists everything anew and watches from there: for a caller who knows from elsewhere that
+  // the watch has missed something. Returns at once; a list that is under way is enough. The sink stays live
+  // meanwhile. Any thread may call it, but not before StartReflector has returned.
+  virtual void ListAgain() = 0;
 };
 
 // Starts at once. `client` and `sink` outlive it.

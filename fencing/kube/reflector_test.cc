@@ -274,6 +274,42 @@ TEST_CASE("an API server restored from an older copy is believed") {
   CHECK(Eventually([&] { return script.from() == std::vector<std::string>{"1000", "80"}; }));
 }
 
+TEST_CASE("what a caller doubts is listed anew without an alarm, and said again although it is the same") {
+  Script script({Pod(1, 5), Pod(2, 6)}, 10, {});
+  InformerRig rig(script);
+  REQUIRE(rig.told.Comes({{"db/p1", "5"}, {"db/p2", "6"}}));
+  REQUIRE(rig.told.Lives("+"));
+  script.SetList({Pod(1, 5), Pod(3, 7)}, 10);  // of which the watch says nothing
+  rig.informer.ListAgain("db/p1");
+  REQUIRE(Eventually([&] { return rig.told.changes() == 5; }));  // p1, p2; p3, p2 gone, p1 again
+  CHECK(rig.told.Comes({{"db/p1", "5"}, {"db/p3", "7"}}));
+  rig.informer.ListAgain("db/p9");  // that there is none is said as well
+  CHECK(Eventually([&] { return rig.told.changes() == 6; }));
+  CHECK(rig.told.Lives("+"));
+  CHECK(script.lists() == 3);
+}
+
+TEST_CASE("what a caller doubts is listed until a list succeeds") {
+  std::atomic<int> lists = 0;
+  Told told;
+  ApiFixture api([&](Exchange& exchange) {
+    if (exchange.query.contains("watch")) {
+      exchange.Begin();
+      return exchange.Hang();
+    }
+    const int number = ++lists;
+    if (number == 2 || number == 3) return exchange.Refuse(500, "InternalError", "not now");
+    exchange.Reply(ListOf({Pod(1, number)}, 10));
+  });
+  const auto client = api.Client();
+  Informer<std::string> informer(*client, {kPods}, told.Hooks(), kQuick);
+  REQUIRE(told.Comes({{"db/p1", "1"}}));
+  REQUIRE(told.Lives("+"));
+  informer.ListAgain("db/p1");
+  CHECK(told.Comes({{"db/p1", "4"}}));
+  CHECK(told.Lives("+-+"));
+}
+
 TEST_CASE("a list that breaks off makes nothing disappear") {
   std::atomic<int> lists = 0;
   Told told;
