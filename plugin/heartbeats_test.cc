@@ -47,6 +47,22 @@ TEST_CASE("that a volume fails is said at once, and not with the next heartbeat"
   CHECK(Eventually([&] { return controller.sink.last().failing == fencing::VolumeSet{kA}; }));
 }
 
+TEST_CASE("that a path is lost, and that it is back, is said without a look that is due") {
+  CoordinatorRig rig;
+  Controller& controller = rig.AddController();
+  testing::SilentPort portal;
+  portal.FallSilent();
+  HeartbeatingNode node(rig, {controller.port}, rig.node, absl::Minutes(5));
+  REQUIRE(Eventually([&] { return controller.sink.heartbeats() == 1 && node.looks >= 1; }));
+  Device waits = DeviceOf("a", DeviceHealth::kReconnecting);
+  waits.portal = portal.portal();
+  node.Set(std::vector<Device>{waits});
+  node.sender->OnFence(fencing::ArrayId("fake"), {rig.node, 1, {kB}});  // it looks, and begins to probe
+  REQUIRE(Eventually([&] { return controller.sink.last().failing == fencing::VolumeSet{kA}; }));
+  portal.Refuse();
+  CHECK(Eventually([&] { return controller.sink.last().failing.empty(); }));
+}
+
 TEST_CASE("I/O that waits for an array which answers is not failing") {
   CoordinatorRig rig;
   Controller& controller = rig.AddController();

@@ -18,8 +18,9 @@
 
 // Three kinds of threads meet here.
 //
-//   observing thread  each half second: asks the data path for the node's devices and kubelet's health, then
-//                     ends the I/O of fenced volumes. It may hang for as long as the data path hangs.
+//   observing thread  each half second, and when a portal is lost or heard again: asks the data path for the
+//                     node's devices and kubelet's health, then ends the I/O of fenced volumes. It may hang
+//                     for as long as the data path hangs.
 //   sending thread    each half second, and when the first one sees a volume begin or cease to fail: builds
 //                     a heartbeat from what was last observed and hands it to every stream. It never waits
 //                     for a device, so a hanging data path does not silence the node.
@@ -61,10 +62,16 @@ class Sender final : public HeartbeatSender {
       : options_(std::move(options)),
         receivers_(std::move(receivers)),
         view_(std::move(view)),
-        paths_(options_.executor, options_.make_prober),
         limits_(view_.set_limits),
-        observe_(std::make_unique<Periodic>(
-            options_.every, [this] { ObserveNode(); }, options_.executor)) {
+        paths_(options_.executor, options_.make_prober, [this] { WakeObserving(); }) {
+    // Here, as each thread may look for what the others are in: all members are there, if only empty. What an
+    // answer to the first heartbeat says has to find the observing thread.
+    auto observe = std::make_unique<Periodic>(
+        options_.every, [this] { ObserveNode(); }, options_.executor);
+    {
+      absl::MutexLock lock(&mutex_);
+      observe_ = std::move(observe);
+    }
     auto send = std::make_unique<Periodic>(
         options_.every, [this] { SendToReplicas(); }, options_.executor);
     absl::MutexLock lock(&mutex_);
@@ -73,11 +80,11 @@ class Sender final : public HeartbeatSender {
 
   // Sending stops first, so that nothing begins a stream any more. The streams are cancelled together and
   // then awaited together: one slow peer costs its time once. Observing stops last, as an answer that arrives
-  // until then wakes it.
+  // until then wakes it; a portal that is lost even later finds it gone.
   ~Sender() override {
     TakeSending().reset();
     EndStreams();
-    observe_.reset();
+    TakeObserving().reset();
   }
 
   void OnFence(const fencing::ArrayId& array, const fencing::ArrayFence& fence) override {
@@ -85,7 +92,7 @@ class Sender final : public HeartbeatSender {
       absl::MutexLock lock(&mutex_);
       if (!TakeFence(array, fence)) return;
     }
-    observe_->Wake();
+    WakeObserving();
   }
 
   void OnStorageHeartbeat(const fencing::ArrayId& array) override {
@@ -166,6 +173,15 @@ class Sender final : public HeartbeatSender {
   std::unique_ptr<Periodic> TakeSending() {
     absl::MutexLock lock(&mutex_);
     return std::move(send_);
+  }
+  std::unique_ptr<Periodic> TakeObserving() {
+    absl::MutexLock lock(&mutex_);
+    return std::move(observe_);
+  }
+
+  void WakeObserving() {
+    absl::MutexLock lock(&mutex_);
+    if (observe_ != nullptr) observe_->Wake();
   }
 
   // Heartbeats have landed there, and do so no more.
@@ -309,8 +325,8 @@ class Sender final : public HeartbeatSender {
 
   void TakeAnswer(const HeartbeatAnswer& answer) {
     for (const auto& [array, fence] : answer.fences) OnFence(array, fence);
-    if (removed_.NoteNamed(answer.removed_arrays)) observe_->Wake();
-    if (limits_.Report(answer.limits)) observe_->Wake();
+    if (removed_.NoteNamed(answer.removed_arrays)) WakeObserving();
+    if (limits_.Report(answer.limits)) WakeObserving();
   }
   // Records a fence, and returns whether it says anything new. Generations only rise: an older one is a late
   // answer. A newer one starts over, as it may name fewer volumes. The same one may grow, when the controller
@@ -341,7 +357,6 @@ class Sender final : public HeartbeatSender {
   const NodeView view_;
   // By address. Only the sending thread uses it, and the destructor after that thread has ended.
   std::map<std::string, Link> links_;
-  PathWatch paths_;
   DetailRotation details_;
   RemovedArrays removed_;
   LimitSetter limits_;
@@ -357,9 +372,9 @@ class Sender final : public HeartbeatSender {
   bool kubelet_ok_ ABSL_GUARDED_BY(mutex_) = true;
   std::map<fencing::ArrayId, ReportedFence> reported_fences_ ABSL_GUARDED_BY(mutex_);
 
-  // Last: their threads use the other members. The first one's thread looks for the second one.
-  std::unique_ptr<Periodic> send_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<Periodic> observe_;
+  // Last, as threads that use the other members are in them. Each one's thread may look for the others.
+  std::unique_ptr<Periodic> send_ ABSL_GUARDED_BY(mutex_), observe_ ABSL_GUARDED_BY(mutex_);
+  PathWatch paths_;  // its prober's thread wakes the observing one, if that is still there
 };
 
 }  // namespace

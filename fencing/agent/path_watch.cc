@@ -49,11 +49,18 @@ void PathWatch::ProbePortals() {
     // The answer may arrive after WatchPortals has dropped the portal; its counter is not made again then.
     // That this node has no route is its path's loss as well, such as with its storage interface down.
     prober_->Probe(where->host, where->port, [this, portal](ProbeResult result) {
-      absl::MutexLock lock(&mutex_);
-      const auto found = unanswered_.find(portal);
-      if (found != unanswered_.end()) found->second = IsAnswer(result) ? 0 : found->second + 1;
+      if (NoteResult(portal, IsAnswer(result))) turned_();
     });
   }
+}
+
+bool PathWatch::NoteResult(const std::string& portal, bool answered) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = unanswered_.find(portal);
+  if (found == unanswered_.end()) return false;
+  const bool was_lost = found->second >= kMostUnanswered;
+  found->second = answered ? 0 : found->second + 1;
+  return was_lost != (found->second >= kMostUnanswered);
 }
 
 }  // namespace lunkeeper

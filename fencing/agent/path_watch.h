@@ -22,9 +22,12 @@ namespace lunkeeper {
 
 class PathWatch {
  public:
-  explicit PathWatch(Executor& executor = RealExecutor(),
-                     std::function<std::unique_ptr<Prober>()> make_prober = MakeProber)
-      : executor_(executor), make_prober_(std::move(make_prober)) {}
+  // `turned`: a watched portal is lost, or answers again. Called on the prober's thread, with no lock held;
+  // not any more once WatchPortals({}) has returned. It must not block.
+  explicit PathWatch(
+      Executor& executor = RealExecutor(), std::function<std::unique_ptr<Prober>()> make_prober = MakeProber,
+      std::function<void()> turned = [] {})
+      : executor_(executor), make_prober_(std::move(make_prober)), turned_(std::move(turned)) {}
   // From now on these portals are watched, and no others. With none the probing thread ends. One thread calls
   // this.
   void WatchPortals(const std::set<std::string>& portals) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -33,9 +36,12 @@ class PathWatch {
 
  private:
   void ProbePortals() ABSL_LOCKS_EXCLUDED(mutex_);
+  // True: the portal is lost now and was not, or the other way round.
+  bool NoteResult(const std::string& portal, bool answered) ABSL_LOCKS_EXCLUDED(mutex_);
 
   Executor& executor_;
   const std::function<std::unique_ptr<Prober>()> make_prober_;
+  const std::function<void()> turned_;
   mutable absl::Mutex mutex_;
   std::map<std::string, int> unanswered_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Prober> prober_;  // used by the thread of `probes_`, so it must outlive that
