@@ -17,6 +17,11 @@
 // effect without an answer. That is the same as an answer that was lost: the next leader reads the state and
 // continues, and every action may be repeated.
 namespace lunkeeper::fencing {
+namespace {
+
+Answer LeadsNoMore() { return FromApi(absl::CancelledError("this replica leads no more")); }
+
+}  // namespace
 
 ActionRunner::ActionRunner(ActionInputs inputs)
     : inputs_(std::move(inputs)),
@@ -47,8 +52,7 @@ void ActionRunner::RunAction(const Action& action, Instant now) {
 void ActionRunner::CallApi(const Action& action, Instant now, std::function<Answer()> call) {
   ++waiting_calls_;
   api_workers_->Post([this, action, call = std::move(call), asked = now] {
-    inputs_.answered(
-        action, MayWrite() ? call() : FromApi(absl::CancelledError("this replica leads no more")), asked);
+    inputs_.answered(action, MayWrite() ? call() : LeadsNoMore(), asked);
     --waiting_calls_;
   });
 }
@@ -154,7 +158,20 @@ void ActionRunner::RunCall(const Action& action, const SetTaint& call, Instant n
 }
 
 void ActionRunner::RunCall(const Action& action, const DeletePod& call, Instant now) {
-  CallApi(action, now, [this, call] { return inputs_.kube.RemovePod(call); });
+  // The object of a Job's pod stays for its finalizer. With podReplacementPolicy Failed, which every
+  // podFailurePolicy implies, the Job makes no other one before this one has failed, and no kubelet is there
+  // to say that it has. The lease may be lost in between; the pod is then left as failed, and replaced.
+  const PodFacts* facts = inputs_.objects.FindPod(call.pod);
+  const bool fails = call.grace == Grace::kNone && facts != nullptr && facts->uid == call.uid &&
+                     facts->owner_kind == "Job.batch";
+  CallApi(action, now, [this, call, fails] {
+    if (fails) {
+      Answer failed = inputs_.kube.FailPod(call);
+      if (failed.done.outcome != Outcome::kOk) return failed;
+      if (!MayWrite()) return LeadsNoMore();
+    }
+    return inputs_.kube.RemovePod(call);
+  });
 }
 
 // With the version that the core has seen, so that a person's change in between is seen first.

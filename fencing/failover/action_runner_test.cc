@@ -25,9 +25,18 @@ struct RunnerFixture {
     return outcomes[action.id];
   }
 
+  // The test's server has no subresources.
+  bool AnswerCall(kube::Exchange& exchange) const {
+    on_call(exchange);
+    if (!exchange.path.ends_with("/status")) return false;
+    exchange.Reply(kube::Json::object());
+    return true;
+  }
+
   absl::Mutex mutex;
   std::map<uint64_t, Outcome> outcomes ABSL_GUARDED_BY(mutex);
-  FakeApi api;
+  std::function<void(const kube::Exchange&)> on_call = [](const auto&) {};
+  FakeApi api{[](const std::string&) {}, [this](kube::Exchange& exchange) { return AnswerCall(exchange); }};
   std::unique_ptr<kube::KubeClient> client = api.Client();
   KubeActions kube{*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4)};
   std::unique_ptr<lunkeeper::Arrays> arrays = MakeOneArray("fake", std::make_shared<FakeArray>());
@@ -64,6 +73,33 @@ TEST_CASE("a call whose turn comes when this replica leads no more is dropped, a
   f.runner.AllowWritesUntil(NowOn(RealExecutor()) + 60_s);
   CHECK(f.RunAction({2, deletion}) == Outcome::kOk);
   CHECK(f.api.Get(path).is_null());
+}
+
+TEST_CASE(
+    "a Job's pod is marked as failed before it is deleted by force, and stays if the lease is lost then") {
+  const std::string path = "/api/v1/namespaces/db/pods/job-x";
+  std::vector<std::string> calls;
+  bool lost = true;
+  RunnerFixture f;
+  f.api.Put(path, kube::Json::object());
+  PodFacts facts;
+  facts.uid = Uid(kube::TextAt(f.api.Get(path), {"metadata", "uid"}));
+  facts.owner_kind = "Job.batch";
+  f.objects.OnPod("db/job-x", std::make_shared<PodFacts>(facts));
+  f.on_call = [&](const kube::Exchange& exchange) {
+    calls.push_back(exchange.method + " " + exchange.path);
+    if (lost) f.runner.AllowWritesUntil(Instant());
+  };
+  f.runner.AllowWritesUntil(NowOn(RealExecutor()) + 60_s);
+  CHECK(f.RunAction({1, DeletePod{PodId("db/job-x"), facts.uid}}) == Outcome::kFailed);
+  CHECK(calls == std::vector<std::string>{"PATCH " + path + "/status"});
+  lost = false;
+  f.runner.AllowWritesUntil(NowOn(RealExecutor()) + 60_s);
+  CHECK(f.RunAction({2, DeletePod{PodId("db/job-x"), facts.uid}}) == Outcome::kOk);
+  CHECK(calls.size() == 3);
+  CHECK(calls.back() == "DELETE " + path);
+  CHECK(f.RunAction({3, DeletePod{PodId("db/job-x"), facts.uid, Grace::kOrdinary}}) == Outcome::kGone);
+  CHECK(calls.size() == 4);  // the node ends it, and says how
 }
 
 TEST_CASE("a replica that does not lead may take the lease, or nobody ever would") {

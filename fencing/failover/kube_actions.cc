@@ -20,10 +20,31 @@ constexpr int kTaintTries = 50;  // within that time
 
 kube::ObjectRef RefOf(const NodeId& fence) { return {kNodeFences, "", fence.value()}; }
 
+kube::ObjectRef RefOf(const PodId& pod) {
+  const std::string& id = pod.value();
+  const size_t slash = id.find('/');
+  return {kube::kPods, id.substr(0, slash), id.substr(slash + 1)};
+}
+
 Answer StoredAnswer(const absl::StatusOr<kube::Json>& object) {
   Answer answer = FromApi(object.status());
   if (object.ok()) answer.done.version = Version(kube::TextAt(*object, {"metadata", "resourceVersion"}));
   return answer;
+}
+
+// As the control plane's own garbage collector leaves a pod of a node that is gone. By the condition a Job's
+// podFailurePolicy can tell this from a failure of the pod.
+kube::Json FailedStatus() {
+  const auto condition = [](const char* type, const char* value) {
+    return kube::Json{{"type", type},
+                      {"status", value},
+                      {"reason", "FencedByLunkeeper"},
+                      {"message", "its node was fenced from its volumes"}};
+  };
+  return {{"status",
+           {{"phase", "Failed"},
+            {"reason", "NodeFenced"},
+            {"conditions", {condition("DisruptionTarget", "True"), condition("Ready", "False")}}}}};
 }
 
 }  // namespace
@@ -170,14 +191,23 @@ Answer KubeActions::WriteTaint(const SetTaint& call, const Uid& uid, const std::
   }
 }
 
+// An older role allows no more than the deletion. Any other error may pass, and the pod is tried again.
+Answer KubeActions::FailPod(const DeletePod& call) {
+  auto pod = RefOf(call.pod);
+  pod.subresource = "status";
+  const auto failed = client_.Patch(pod, FailedStatus(), {.uid = call.uid.value()}, CallLimits());
+  if (!absl::IsPermissionDenied(failed.status()) && !absl::IsInvalidArgument(failed.status()))
+    return FromApi(failed.status());
+  LogWarn("failover", "a Job's pod cannot be marked as failed, and may not be replaced",
+          {{"pod", call.pod.value()}, {"error", std::string(failed.status().message())}});
+  return FromApi(absl::OkStatus());
+}
+
 Answer KubeActions::RemovePod(const DeletePod& call) {
-  const std::string& id = call.pod.value();
-  const size_t slash = id.find('/');
-  const kube::ObjectRef pod{kube::kPods, id.substr(0, slash), id.substr(slash + 1)};
   // Grace zero removes the object at once, which is right only after the fence: the node may still run the
   // pod.
   const auto grace = call.grace == Grace::kNone ? std::make_optional(absl::ZeroDuration()) : std::nullopt;
-  return FromApi(client_.Delete(pod, {.uid = call.uid.value()}, grace, CallLimits()));
+  return FromApi(client_.Delete(RefOf(call.pod), {.uid = call.uid.value()}, grace, CallLimits()));
 }
 
 Answer KubeActions::ChargeVolume(const fencing::ChargeVolume& call, const std::string& name,

@@ -49,6 +49,9 @@ class KubeActions {
   Answer RemoveRecord(const RemoveNodeFence& call);
   // `uid` and `taints` are those of the Node at the version that the call expects.
   Answer WriteTaint(const SetTaint& call, const Uid& uid, const std::string& taints);
+  // Before it is removed by force: its status says that it has failed. Kubernetes replaces some Jobs' pods
+  // only then. Of most Jobs the removal is enough, so that it is not allowed is logged, and the answer OK.
+  Answer FailPod(const DeletePod& call);
   Answer RemovePod(const DeletePod& call);
   // `name` and `version` are those of its PersistentVolume.
   Answer ChargeVolume(const fencing::ChargeVolume& call, const std::string& name, const Version& version);

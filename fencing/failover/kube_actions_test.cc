@@ -60,6 +60,33 @@ TEST_CASE("a pod is deleted as the one that was seen, and without a grace period
   CHECK(bodies[2]["gracePeriodSeconds"] == 0);
 }
 
+TEST_CASE("a Job's pod is marked as failed; that the role does not allow it does not keep the pod") {
+  const auto [answer, expected] = GENERATE(
+      std::pair(200, Outcome::kOk), std::pair(403, Outcome::kOk), std::pair(422, Outcome::kOk),
+      std::pair(404, Outcome::kGone), std::pair(409, Outcome::kConflict), std::pair(503, Outcome::kFailed));
+  const std::string path = "/api/v1/namespaces/db/pods/job-x";
+  std::vector<std::string> calls;
+  kube::Json status;
+  FakeApi api([](const std::string&) {},
+              [&, answer = answer](kube::Exchange& exchange) {
+                if (exchange.method == "GET") return false;
+                calls.push_back(exchange.method + " " + exchange.path);
+                status = *kube::ParseJson(exchange.body);
+                answer == 200 ? exchange.Reply(kube::Json::object()) : exchange.Refuse(answer, "", "no");
+                return true;
+              });
+  const auto client = api.Client();
+  KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4));
+  api.Put(path, kube::Json::object());
+  const std::string uid = kube::TextAt(api.Get(path), {"metadata", "uid"});
+  const DeletePod deletion{PodId("db/job-x"), Uid(uid), Grace::kNone};
+  CHECK(actions.FailPod(deletion).done.outcome == expected);
+  CHECK(calls == std::vector<std::string>{"PATCH " + path + "/status"});
+  CHECK(kube::TextAt(status, {"status", "phase"}) == "Failed");
+  CHECK(kube::TextAt(status, {"metadata", "uid"}) == uid);
+  CHECK(kube::TextAt(status["status"]["conditions"][0], {"type"}) == "DisruptionTarget");
+}
+
 TEST_CASE("a record and a taint are written only over what was seen, so that a person's change comes first") {
   FakeApi api;
   const auto client = api.Client();

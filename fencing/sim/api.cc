@@ -51,7 +51,7 @@ void Api::Publish(const Node& node) {
 
 void Api::Publish(const Pod& pod) {
   objects_.pods[pod.id] = pod;
-  store_.Put(RefOf(pod.id), PodObject(pod));
+  store_.Put(RefOf(pod.id), PodObject(pod, HasFailed(pod)));
 }
 
 void Api::PublishVolume(const VolumeId& volume) {
@@ -91,7 +91,7 @@ const Workload* Api::FindWorkloadOf(const PodId& pod) const {
 const Pod* Api::FindPodOf(const Workload& workload) const {
   const Pod* found = nullptr;
   for (const auto& [id, pod] : objects_.pods)
-    if (workload.Owns(id) && (!found || found->deleting)) found = &pod;
+    if (workload.Owns(id) && (!found || found->deleting || HasFailed(*found))) found = &pod;
   return found;
 }
 
@@ -113,6 +113,7 @@ absl::StatusOr<Json> Api::Patch(const kube::ObjectRef& at, const Json& merge,
   if (auto status = store_.Check(at, only_if); !status.ok()) return status;
   if (at.resource.plural == kube::kNodes.plural) return PatchNode(at, merge);
   if (at.resource.plural == kVolumes.plural) return PatchVolume(at, merge);
+  if (at.resource.plural == kube::kPods.plural) return PatchPodStatus(at, merge);
   auto patched = store_.Patch(at, merge);
   if (IsRecord(at)) ReadRecords();
   return patched;
@@ -149,6 +150,22 @@ absl::StatusOr<Json> Api::PatchVolume(const kube::ObjectRef& at, const Json& mer
   return *store_.Find(at);
 }
 
+absl::StatusOr<Json> Api::PatchPodStatus(const kube::ObjectRef& at, const Json& merge) {
+  Pod pod = objects_.pods.at(PodId(at.space + "/" + at.name));
+  if (at.subresource == "status" && TextAt(merge, {"status", "phase"}) == "Failed") {
+    world_.checker->Deleting(pod, Grace::kNone);  // to which it comes: its Job makes another one
+    objects_.failed.insert(pod.uid);
+    pod.running = false;
+    Publish(pod);
+    EnsureSoon(*FindWorkloadOf(pod.id));
+  }
+  return *store_.Find(at);
+}
+
+bool Api::AwaitsFailure(const Pod& pod) const {
+  return FindWorkloadOf(pod.id)->awaits_failure && !pod.node.empty() && !HasFailed(pod);
+}
+
 absl::Status Api::Delete(const kube::ObjectRef& at, const kube::Preconditions& only_if,
                          std::optional<absl::Duration> grace) {
   if (at.resource.plural != kube::kPods.plural) {
@@ -164,7 +181,9 @@ absl::Status Api::Delete(const kube::ObjectRef& at, const kube::Preconditions& o
 absl::Status Api::DeletePod(const kube::ObjectRef& at, Grace grace) {
   Pod pod = objects_.pods.at(PodId(at.space + "/" + at.name));
   world_.checker->Deleting(pod, grace);
-  if (grace == Grace::kNone || pod.node.empty()) {
+  if (grace == Grace::kNone && AwaitsFailure(pod)) {
+    KeepDeleted(pod);
+  } else if (grace == Grace::kNone || pod.node.empty()) {
     Ended(pod.uid);
   } else if (!pod.deleting) {
     pod.deleting = true;
@@ -204,23 +223,29 @@ void Api::Ended(const Uid& uid) {
   for (const auto& [id, pod] : objects_.pods) {
     if (pod.uid != uid) continue;
     const auto gone = id;
+    if (FindWorkloadOf(gone)->awaits_failure) objects_.failed.insert(uid);
     if (finalizers == 0) {
       objects_.pods.erase(gone);
       store_.Erase(RefOf(gone));
-    } else if (!pod.deleted) {
-      Pod deleted = pod;
-      deleted.deleting = deleted.deleted = true;
-      Publish(deleted);
+    } else {
+      KeepDeleted(pod);
     }
     return EnsureSoon(*FindWorkloadOf(gone));
   }
+}
+
+void Api::KeepDeleted(Pod pod) {
+  if (pod.deleted) return;
+  pod.deleting = pod.deleted = true;
+  Publish(pod);
 }
 
 void Api::BreakWatches() { feeds_.Close(absl::UnavailableError("connection reset")); }
 
 void Api::Ensure(const Workload& workload) {
   const Pod* there = FindPodOf(workload);
-  if (there && (workload.NamesItsPod() || !there->deleting)) return;
+  const auto is_over = [&] { return HasFailed(*there) || (there->deleting && !workload.awaits_failure); };
+  if (there && (workload.NamesItsPod() || !is_over())) return;
   if (!up) return EnsureSoon(workload);
   Pod pod;
   pod.uid = Uid(workload.id.value() + "-" + std::to_string(++uid_));
@@ -266,7 +291,7 @@ void Api::LookAfterNodes() {
   }
   std::vector<Uid> deleted;
   for (const auto& [id, pod] : objects_.pods)
-    if (pod.deleted) deleted.push_back(pod.uid);
+    if (pod.deleted && !AwaitsFailure(pod)) deleted.push_back(pod.uid);
   for (const auto& uid : deleted) Ended(uid);
   if (world_.now().since_start() % kOrphanPods >= kNodeLook) return;
   std::vector<Uid> orphans;
@@ -278,7 +303,7 @@ void Api::LookAfterNodes() {
 std::vector<Pod> Api::PodsOn(const NodeName& name) const {
   std::vector<Pod> result;
   for (const auto& [id, pod] : objects_.pods)
-    if (pod.node == name) result.push_back(pod);
+    if (pod.node == name && !HasFailed(pod)) result.push_back(pod);
   return result;
 }
 
@@ -295,6 +320,7 @@ void Api::Renew(const NodeName& name, const NodeId& instance, Span clock_error) 
 void Api::Report(const Uid& uid, bool running, bool crash_looping) {
   for (const auto& [id, known] : objects_.pods) {
     if (known.uid != uid || (known.running == running && known.crash_looping == crash_looping)) continue;
+    if (HasFailed(known)) continue;  // for good
     Pod pod = known;
     pod.running = running;
     pod.crash_looping = crash_looping;

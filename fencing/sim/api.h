@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "fencing/core/action.h"
@@ -21,8 +22,9 @@ struct Workload {
   std::string owner_kind = "StatefulSet";
   FailoverPolicy policy = FailoverPolicy::kUnsaid;
   VolumesByArray volumes;
-  bool foreign = false;  // it has a volume of another driver, too
-  Span think = 200_ms;   // between its writes
+  bool foreign = false;         // it has a volume of another driver, too
+  bool awaits_failure = false;  // its Job makes another pod only when this one has failed, or is gone
+  Span think = 200_ms;          // between its writes
   bool Protected() const { return policy != FailoverPolicy::kNever && !foreign; }
   // A StatefulSet's pod has its name. Each of another owner has one of its own, and is made when the one
   // before is only asked to end.
@@ -93,6 +95,7 @@ class Api {
     std::map<PodId, Pod> pods;
     std::map<NodeId, NodeFence> fences;
     std::map<VolumeId, ChargedNodes> charged;
+    std::set<Uid> failed;  // pods whose status says so
   };
   void Publish(const Node& node);
   void Publish(const Pod& pod);
@@ -102,6 +105,11 @@ class Api {
   void ReadRecords();
   absl::StatusOr<Json> PatchNode(const kube::ObjectRef& at, const Json& merge);
   absl::StatusOr<Json> PatchVolume(const kube::ObjectRef& at, const Json& merge);
+  absl::StatusOr<Json> PatchPodStatus(const kube::ObjectRef& at, const Json& merge);
+  bool HasFailed(const Pod& pod) const { return objects_.failed.contains(pod.uid); }
+  // Its object stays when it is deleted, for its Job's finalizer.
+  bool AwaitsFailure(const Pod& pod) const;
+  void KeepDeleted(Pod pod);
   absl::Status DeletePod(const kube::ObjectRef& at, Grace grace);
 
   void Ensure(const Workload& workload);

@@ -134,6 +134,7 @@ class ApiClient final : public kube::KubeClient {
 
   absl::StatusOr<Json> Patch(const ObjectRef& object, const Json& merge, const kube::Preconditions& only_if,
                              const Limits& limits) override {
+    if (object.resource.plural == kube::kPods.plural) world_.checker->Orders(Uid(only_if.uid));
     if (IsDeed(object) && !Begin("patch", object, merge.dump())) return NoAnswer();
     const bool untaints = object.resource.plural == kube::kNodes.plural &&
                           TaintIn(kube::ToText(FieldAt(merge, {"spec", "taints"}))).empty();

@@ -54,7 +54,7 @@ Json OwnerReference(const Pod& pod) {
           {"controller", true}};
 }
 
-Json PodObject(const Pod& pod) {
+Json PodObject(const Pod& pod, bool failed) {
   Json metadata = {{"uid", pod.uid.value()}, {"ownerReferences", Json::array({OwnerReference(pod)})}};
   if (pod.policy == FailoverPolicy::kNever) metadata["annotations"] = {{"lunkeeper.io/failover", "never"}};
   if (pod.deleting) {
@@ -70,7 +70,9 @@ Json PodObject(const Pod& pod) {
     volumes.push_back({{"name", "foreign"}, {"persistentVolumeClaim", {{"claimName", kForeignClaim}}}});
   Json spec = {{"volumes", volumes}};
   if (!pod.node.empty()) spec["nodeName"] = pod.node.value();
-  Json status = {{"phase", pod.node.empty() ? "Pending" : "Running"},
+  Json status = {{"phase", failed             ? "Failed"
+                           : pod.node.empty() ? "Pending"
+                                              : "Running"},
                  {"conditions", ReadyCondition(pod.running, "False")}};
   if (pod.crash_looping)
     status["containerStatuses"] = {{{"state", {{"waiting", {{"reason", "CrashLoopBackOff"}}}}}}};

@@ -18,7 +18,7 @@ inline constexpr char kMountDeaths[] = "lunkeeper.io/mount-deaths";
 
 kube::Json NodeObject(const Node& node);
 kube::Json CsiNodeObject(const Node& node);
-kube::Json PodObject(const Pod& pod);
+kube::Json PodObject(const Pod& pod, bool failed);
 // Of a volume that a workload of that name claims.
 kube::Json VolumeObject(const PodId& pod, const VolumeId& volume, const ChargedNodes& charged);
 // And that of its volume of another driver.

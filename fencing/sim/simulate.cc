@@ -46,6 +46,7 @@ void AddWorkloads(World& world) {
     workload.think = random.Percent(30) ? 5_s : 250_ms;
     if (i == 5) workload.policy = FailoverPolicy::kNever;
     workload.foreign = i == 6;
+    workload.awaits_failure = i == 2;
     for (int n = i == 0 ? 2 : 1; n > 0; --n) {
       const ArrayId array = random.Pick(world.arrays)->id();
       workload.volumes[array].insert(
