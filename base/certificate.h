@@ -30,6 +30,10 @@ enum class CertificateUse { kServer, kClient };
 absl::StatusOr<KeyPair> IssueCertificate(const KeyPair& authority, CertificateUse use,
                                          const std::string& name, const Validity& validity);
 
+// Before a certificate's end: people should see why it is not renewed. The chart does that when a third of 90
+// days is left, and its alert comes this long before the end.
+constexpr absl::Duration kCertificateSoon = absl::Hours(24 * 14);
+
 // Of the first certificate in the text.
 absl::StatusOr<Validity> ValidityOf(const std::string& certificate);
 // Of the first certificate in the text; not its authority, and not when it is good.

@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/certificate.h"
 #include "base/driver.h"
 #include "devices/datapath/initiator.h"
 #include "fencing/failover/facts.h"
@@ -33,8 +34,6 @@ using kube::Json;
 using kube::TextAt;
 using Faults = std::vector<Fault>;
 
-// The chart renews certificates when a third of 90 days is left, and its alert comes 14 days before the end.
-constexpr absl::Duration kCertificateSoon = absl::Hours(24 * 14);
 // A kubelet renews its lease every ten seconds, and the newest of all kubelets' leases is younger than that.
 constexpr absl::Duration kClockBehind = absl::Seconds(5), kClockAhead = absl::Seconds(30);
 

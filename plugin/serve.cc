@@ -42,6 +42,7 @@
 #include "node/node_service.h"
 #include "node/registration.h"
 #include "plugin/admin_service.h"
+#include "plugin/certificate_report.h"
 #include "plugin/server.h"
 #include "plugin/stop_signal.h"
 
@@ -226,17 +227,6 @@ bool StopServers(const Servers& servers, const Backends& backends, absl::Duratio
   return finished;
 }
 
-// An expired certificate stops heartbeats and grants at once. The metric lets an alert come before that.
-void ReportCertificates(const Backends& backends, Metrics& metrics) {
-  Metrics::Series ends;
-  for (const auto& files : backends.certificates)
-    for (const std::string& file : files())
-      if (const auto end = CertificateEnds(file); end.ok())
-        ends[{{"file", file}}] = static_cast<double>(absl::ToUnixSeconds(*end));
-  metrics.SetGauge("lunkeeper_certificate_end_seconds", "Until when a certificate is good, in Unix time",
-                   ends);
-}
-
 // Null without --registration-dir: a plugin that no kubelet uses.
 std::unique_ptr<Registration> RegisterWithKubelet(const ServeOptions& options) {
   if (options.registration_dir.empty()) return nullptr;
@@ -268,9 +258,10 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
            {"node", backends.node.value()},
            {"version", LUNKEEPER_VERSION}});
 
+  CertificateReport certificates;
   do {
     for (const auto& report : backends.reports) report(metrics);
-    ReportCertificates(backends, metrics);
+    certificates.ReportEnds(backends.certificates, absl::Now(), metrics);
     if (registration != nullptr) {
       metrics.SetGauge("lunkeeper_registered", "Whether kubelet has registered this driver",
                        registration->Status().ok() ? 1 : 0);
