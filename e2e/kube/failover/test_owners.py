@@ -48,12 +48,13 @@ def set_finalizers(workloads, placed, finalizers):
     workloads.kubectl("patch", "pod", placed.writer.pod, *workloads.here, "--type=merge", f"--patch={patch}")
 
 
-def test_a_jobs_pod_moves_and_the_job_completes(bystander, failover, workloads):
+@pytest.mark.parametrize("policy", ["TerminatingOrFailed", "Failed"])
+def test_a_jobs_pod_moves_and_the_job_completes(bystander, failover, workloads, policy):
     """The Job makes another pod, although one with a finalizer of its own is kept for its count."""
     workloads.claim("data", size="64Mi", volumeMode="Block")
     record = workloads.cluster.folder / "records" / f"{workloads.namespace}-after"
     with workloads.new_pods_go_to(NODE):
-        workloads.apply(writing_job(record))
+        workloads.apply(writing_job(record, policy))
         wait_until(lambda: written(record) > 200, 90, "the Job's pod writes", pause=0.2)
     (pod,) = pods_of_job(workloads)
     bystander.host.power_off()
@@ -83,8 +84,8 @@ def pods_of_job(workloads):
     return workloads.kubectl.items("pods", *workloads.here, "--selector=job-name=work")
 
 
-def writing_job(record):
-    """It writes to its claim for some seconds, and checks what it wrote."""
+def writing_job(record, policy):
+    """It writes to its claim for some seconds, and checks what it wrote. `policy`: when a pod is replaced."""
     container = block_container()
     container["volumeMounts"] = [{"name": "records", "mountPath": "/records"}]
     container["command"] = [
@@ -100,7 +101,7 @@ def writing_job(record):
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": "work"},
-        "spec": {"template": {"spec": spec}},
+        "spec": {"podReplacementPolicy": policy, "template": {"spec": spec}},
     }
 
 
