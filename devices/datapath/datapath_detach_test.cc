@@ -277,5 +277,24 @@ TEST_CASE("a read that fails during a detach is no loss") {
   CHECK(status.ok());
 }
 
+// As where a fence arrives while a pod ends.
+TEST_CASE("a device that is failed while it is detached is gone afterwards, and the next one is well") {
+  AttachedLun rig(64 * kMiB);
+  const pid_t worker = rig.datapath.worker();
+  for (int i = 0; i < 10; ++i) {
+    std::jthread fails([&](const std::stop_token& stop) {
+      while (!stop.stop_requested())
+        rig.datapath.initiator().Fail(rig.device.volume, rig.device.target, "fenced").IgnoreError();
+    });
+    Eventually("the device is detached",
+               [&] { return rig.datapath.initiator().Detach(rig.device.volume).ok(); });
+    fails = {};
+    CHECK(rig.datapath.initiator().List()->empty());
+    rig.device = MustAttach(rig.datapath, rig.target.RequestFor(1));
+    WriteUnsynced(rig.device.path, "new");
+  }
+  CHECK(rig.datapath.worker() == worker);
+}
+
 }  // namespace
 }  // namespace lunkeeper::testing
