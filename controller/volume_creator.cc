@@ -125,7 +125,9 @@ absl::StatusOr<Volume> VolumeCreator::CreateOnce(VolumeStore& store, VolumeSpec 
   ASSIGN_OR_RETURN(spec.size_bytes, ChooseSize(range, source_bytes, mounted ? spec.fs_type : ""));
   spec = WithChange(spec, change);
   absl::StatusOr<Volume> made = store.CreateVolume(spec);
-  if (absl::IsAlreadyExists(made.status())) made = FindMadeBefore(store, spec, change, range);
+  // Made by an earlier call with the same request, too, it may have grown beyond this one's limit since.
+  const bool beyond = made.ok() && !IsSizeIn(range, made->spec.size_bytes);
+  if (beyond || absl::IsAlreadyExists(made.status())) made = FindMadeBefore(store, spec, change, range);
   if (!made.ok()) return made;
   // An agent of an older version has made it without: it says so now, or has been upgraded since.
   if (made->spec.digests < spec.digests) change.digests = spec.digests;

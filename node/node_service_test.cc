@@ -208,6 +208,9 @@ TEST_CASE("a volume is staged read-only by any flag that says so, and again") {
   REQUIRE(f.Stage() == StatusCode::OK);
   CHECK(f.mounter.Mounts()->front().read_only);
   CHECK(f.Stage() == StatusCode::OK);
+  // A pod need not say it once more.
+  for (int repetition = 0; repetition < 2; ++repetition) CHECK(f.Publish() == StatusCode::OK);
+  CHECK(f.mounter.Mounts()->back().read_only);
 }
 
 }  // namespace

@@ -12,13 +12,16 @@
 #include "absl/strings/str_cat.h"
 #include "base/fail_point.h"
 #include "base/status_macros.h"
+#include "devices/filesystem/mount_options.h"
+#include "node/closed_volumes.h"
 #include "node/paths.h"
 
 namespace lunkeeper {
 namespace {
 
 bool WantsReadOnly(const PublishRequest& request, const Device& device) {
-  return request.read_only || device.read_only || request.capability.access == Access::kReadOnly;
+  return request.read_only || device.read_only || request.capability.access == Access::kReadOnly ||
+         IsReadOnlyMount(request.capability.mount_options);
 }
 
 bool IsNode(const Mount& mount) { return mount.is_node; }
@@ -27,6 +30,7 @@ bool IsNode(const Mount& mount) { return mount.is_node; }
 
 absl::Status Publisher::PublishVolume(const PublishRequest& request) {
   ASSIGN_OR_RETURN(const Device device, FindLiveDevice(request));
+  RETURN_IF_ERROR(ReopenClosed(request, device));
   ASSIGN_OR_RETURN(const UniqueFd held, device_mounts_.HoldDevice(device));
   ASSIGN_OR_RETURN(const std::vector<Mount> mounts, mounter_.Mounts());
   RETURN_IF_ERROR(CheckStagedFor(request, device, mounts));
@@ -37,6 +41,46 @@ absl::Status Publisher::PublishVolume(const PublishRequest& request) {
     RETURN_IF_ERROR(BindTarget(request, device));
   }
   return request.capability.block ? SettleBlockAccess(device) : absl::OkStatus();
+}
+
+// Kubelet keeps a volume staged for as long as any pod of the node wants it. So the pod that follows at once
+// on the last one, in a rollout or after a deletion by force, would get a file system that has closed itself
+// after an error, and get it so at each new try. Once nobody is on it, it is checked and mounted anew.
+absl::Status Publisher::ReopenClosed(const PublishRequest& request, const Device& device) {
+  if (request.capability.block || WantsReadOnly(request, device)) return absl::OkStatus();
+  if (device.health != DeviceHealth::kHealthy) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<Mount> mounts, device_mounts_.ListMountsOf(device));
+  const Mount* staged = TopMountAt(mounts, request.staging_path);
+  const bool closed = staged != nullptr && HasClosedItself(*staged);
+  // An earlier call may have left it unmounted, with a tool at work.
+  if (!closed && !(mounts.empty() && IsReopening(device))) return absl::OkStatus();
+  if (TopMountAt(mounts, request.target_path) != nullptr) return absl::OkStatus();  // a repeated call
+  for (const Mount& mount : mounts) {
+    if (mount.target == request.staging_path) continue;
+    return RefuseVolume(request.volume,
+                        absl::StrCat("its file system met an error and became read-only, and ", mount.target,
+                                     " uses it; end that pod, and it is checked and mounted anew"));
+  }
+  SetReopening(device, true);
+  RETURN_IF_ERROR(stager_.StageAgain({.volume = request.volume,
+                                      .staging_path = request.staging_path,
+                                      .capability = request.capability,
+                                      .published = request.published,
+                                      .deadline = request.deadline},
+                                     device));
+  SetReopening(device, false);
+  return absl::OkStatus();
+}
+
+bool Publisher::IsReopening(const Device& device) {
+  absl::MutexLock lock(&mutex_);
+  return reopening_.contains(device.path);
+}
+
+void Publisher::SetReopening(const Device& device, bool reopening) {
+  absl::MutexLock lock(&mutex_);
+  reopening_.erase(device.path);
+  if (reopening) reopening_.insert(device.path);
 }
 
 // Something is mounted at the target already: fine if it is what was asked for.

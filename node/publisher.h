@@ -1,21 +1,25 @@
 #pragma once
 // Publish and unpublish: a staged volume is bound into a pod's directory, and taken out of it. Knows no
-// protobuf. Thread-safe for different volumes; for one volume, one call at a time. Nothing is remembered, so
-// every call may be repeated after a crash at any line. Failure: as CSI's tables for NodePublishVolume and
-// NodeUnpublishVolume say; the message names the volume and says what to do.
+// protobuf. Thread-safe for different volumes; for one volume, one call at a time. Every call may be repeated
+// after a crash at any line. Failure: as CSI's tables for NodePublishVolume and NodeUnpublishVolume say, and
+// as a stage for a file system that has to be checked; the message names the volume and says what to do.
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "devices/datapath/initiator.h"
 #include "devices/filesystem/mounter.h"
 #include "node/capability.h"
 #include "node/device_mounts.h"
 #include "node/grant_source.h"
+#include "node/stager.h"
 
 namespace lunkeeper {
 
@@ -36,8 +40,12 @@ enum class TargetPath { kRemoved, kKept };
 class Publisher {
  public:
   // `grants` may be null: then nobody is asked whether the node still has its grant. All outlive this.
-  Publisher(Initiator& initiator, Mounter& mounter, GrantSource* grants)
-      : initiator_(initiator), mounter_(mounter), grants_(grants), device_mounts_(initiator, mounter) {}
+  Publisher(Initiator& initiator, Mounter& mounter, GrantSource* grants, Stager& stager)
+      : initiator_(initiator),
+        mounter_(mounter),
+        grants_(grants),
+        stager_(stager),
+        device_mounts_(initiator, mounter) {}
 
   absl::Status PublishVolume(const PublishRequest& request);
   absl::Status UnpublishVolume(const VolumeId& volume, const std::string& target_path, TargetPath afterwards,
@@ -45,6 +53,9 @@ class Publisher {
 
  private:
   absl::StatusOr<Device> FindLiveDevice(const PublishRequest& request);
+  absl::Status ReopenClosed(const PublishRequest& request, const Device& device);
+  bool IsReopening(const Device& device);
+  void SetReopening(const Device& device, bool reopening);
   absl::Status CheckGranted(const PublishRequest& request, const Device& device);
   absl::Status CheckStagedFor(const PublishRequest& request, const Device& device,
                               const std::vector<Mount>& mounts);
@@ -58,7 +69,13 @@ class Publisher {
   Initiator& initiator_;
   Mounter& mounter_;
   GrantSource* const grants_;
+  Stager& stager_;
   DeviceMounts device_mounts_;
+
+  absl::Mutex mutex_;
+  // Paths of devices that are unmounted to be checked. A process that begins anew knows none: they wait for
+  // an unstage. No other volume has such a path soon (loop_device.cc).
+  std::set<std::string> reopening_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lunkeeper

@@ -147,6 +147,13 @@ absl::Status Stager::StageFilesystem(const StageRequest& request, const Device& 
   return grown;
 }
 
+absl::Status Stager::StageAgain(const StageRequest& request, const Device& device) {
+  RETURN_IF_ERROR(WriteBackMounted(request.volume, request.staging_path, request.deadline));
+  RETURN_IF_ERROR(device_mounts_.UnmountAll(request.volume, request.staging_path, request.deadline));
+  ASSIGN_OR_RETURN(const UniqueFd held, device_mounts_.HoldDevice(device));
+  return StageFilesystem(request, device);
+}
+
 // Who has the raw device open writes past any file system, and may have written nothing to its edges yet: it
 // would be formatted, or repaired and mounted, under that writer.
 absl::Status Stager::CheckNotRaw(const StageRequest& request, const Device& device,
@@ -382,7 +389,8 @@ std::string Stager::DescribeUse(const VolumeId& volume) {
     const absl::StatusOr<std::vector<Mount>> mounts = device_mounts_.ListMountsOf(**device);
     for (const Mount& mount : mounts.value_or(std::vector<Mount>())) targets.push_back(mount.target);
   }
-  return targets.empty() ? "by a process" : "at " + absl::StrJoin(targets, ", ");
+  if (!targets.empty()) return "at " + absl::StrJoin(targets, ", ");
+  return "by a process, or by a container that has copied this node's mounts";
 }
 
 }  // namespace lunkeeper

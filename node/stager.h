@@ -50,6 +50,10 @@ class Stager {
   absl::Status StageVolume(const StageRequest& request);
   absl::Status UnstageVolume(const VolumeId& volume, const std::string& staging_path, absl::Time deadline);
 
+  // Unmounts the file system of this device at the staging path, checks it and mounts it again. Nothing else
+  // may be mounted of it. What it did not write is said by the next UnstageVolume.
+  absl::Status StageAgain(const StageRequest& request, const Device& device);
+
   // The last two steps of UnstageVolume, for a volume that is not mounted. FAILED_PRECONDITION: a process
   // holds the device open.
   absl::Status DetachAndRelease(const VolumeId& volume, absl::Time deadline);

@@ -64,8 +64,9 @@ class Filesystem {
   virtual absl::Status Make(const std::string& device, FilesystemType type, absl::Time deadline) = 0;
   // Repairs an unmounted file system where it asks for that, and only what needs no decision. Before that it
   // repairs what a GrowUnmounted of this volume left when it was killed on this node, or continues one that a
-  // deadline cut short. Nothing for XFS, which replays its log when it is mounted. FAILED_PRECONDITION: it
-  // needs a decision. ABORTED: see above.
+  // deadline cut short. Nothing for XFS, which replays its log when it is mounted, nor for what this kernel
+  // has mounted, if only in another mount namespace: a new mount joins that. FAILED_PRECONDITION: it needs a
+  // decision. ABORTED: see above.
   virtual absl::Status Check(const UnmountedFilesystem& filesystem, absl::Time deadline) = 0;
   // Makes an unmounted ext4 as large as its device, where the kernel refuses GrowMounted. Does nothing where
   // the gain is not worth the full check that this needs, nor for XFS, which grows only mounted. ABORTED: see

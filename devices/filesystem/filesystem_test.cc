@@ -192,6 +192,23 @@ TEST_CASE("a damaged ext4 is repaired if it needs no decision, and refused if it
   CHECK(std::string(status.message()).find("e2fsck") != std::string::npos);
 }
 
+// As a container has whose hostPath came without mountPropagation: it knows of no later unmount.
+TEST_CASE("an ext4 that another mount namespace still has mounted is not checked, and can be mounted again") {
+  FilesystemFixture f;
+  testing::TempDir directory;
+  ScratchLoop device(directory, "disk", kSmall);
+  MountPoint point(directory, "point");
+  f.Make(device, FilesystemType::kExt4);
+  REQUIRE(f.Mount(device, point.path(), FilesystemType::kExt4).ok());
+  const std::string pid = directory.path() + "/pid";
+  REQUIRE(Shell("unshare --mount --propagation private sh -c 'echo $$ >" + pid + "; exec sleep 60' & " +
+                "while [ ! -s " + pid + " ]; do sleep 0.05; done"));
+  REQUIRE(f.mounter->Unmount(point.path(), false, Soon()).ok());
+  CHECK(f.filesystem->Check({device.path(), FilesystemType::kExt4, kVolume}, Soon()).ok());
+  CHECK(f.Mount(device, point.path(), FilesystemType::kExt4).ok());
+  CHECK(Shell("kill $(cat " + pid + ")"));
+}
+
 TEST_CASE("a grown device's ext4 grows unmounted, and keeps its files") {
   FilesystemFixture f;
   testing::TempDir directory;

@@ -25,6 +25,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -77,6 +79,13 @@ absl::Status StatusOfExt4Check(const std::string& device, const CommandResult& r
   return absl::InternalError(absl::StrCat("e2fsck on ", device, " failed: ", result.output));
 }
 
+// Also where no mount table of ours shows it: a container that has copied this machine's mounts keeps them.
+bool IsMountedAnywhere(const std::string& device) {
+  std::error_code none;
+  const std::string name = std::filesystem::path(device).filename();
+  return std::filesystem::exists(absl::StrCat("/sys/fs/ext4/", name), none);
+}
+
 // In the child: what resize2fs does to a mounted ext4, with an errno to go by instead of a sentence.
 int GrowMountedExt4(const char* device, const char* mount_point) {
   constexpr unsigned long kResizeFs = _IOW('f', 16, uint64_t);  // EXT4_IOC_RESIZE_FS, fs/ext4/ext4.h
@@ -122,7 +131,7 @@ class ToolFilesystem final : public Filesystem {
 
   absl::Status Check(const UnmountedFilesystem& filesystem, absl::Time deadline) override {
     const auto& [device, type, volume] = filesystem;
-    if (type == FilesystemType::kXfs) return absl::OkStatus();
+    if (type == FilesystemType::kXfs || IsMountedAnywhere(device)) return absl::OkStatus();
     RETURN_IF_ERROR(tools_.AwaitTool(device, deadline));
     ASSIGN_OR_RETURN(const bool cut_short, IsGrowthCutShort(filesystem, deadline));
     if (cut_short) return RepairGrowth(filesystem, deadline);

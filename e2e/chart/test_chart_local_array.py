@@ -52,7 +52,9 @@ def test_several_arrays_share_settings_but_no_address_and_a_given_zero_counts(va
     others = [
         {"name": "a", "node": "node-2", "path": "/a", "overcommit": 0},
         {"name": "b", "node": "node-3", "path": "/b"},
+        {"name": "c", "node": shared["node"], "path": "/c", "portalPort": 3270, "agentPort": 7490},
     ]
+    others[2]["metricsPort"] = 9820
     agents = pods(render(values({"localArray": shared, "localArrays": others})))
 
     def told(name):
@@ -62,6 +64,8 @@ def test_several_arrays_share_settings_but_no_address_and_a_given_zero_counts(va
     assert told("local") == {"--portal=[10.1.0.1]:3260", "--overcommit=2", "--tgtds=2"}
     assert told("a") == {"--portal=[$(NODE_ADDRESS)]:3260", "--tgtds=2"}
     assert told("b") == {"--portal=[$(NODE_ADDRESS)]:3260", "--overcommit=2", "--tgtds=2"}
+    # Of the same node: the address is its own.
+    assert told("c") == {"--portal=[10.1.0.1]:3270", "--overcommit=2", "--tgtds=2"}
 
 
 def test_the_image_is_on_an_arrays_node_before_an_upgrade_takes_its_agent_away(values):

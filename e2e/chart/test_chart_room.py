@@ -25,6 +25,14 @@ def test_capacity_is_told_to_the_scheduler_all_of_it_or_nothing(values):
     assert shown(capacity={"enabled": False}) == (set(), False)
 
 
+def test_no_limit_ends_the_check_of_a_large_file_system_half_way(values):
+    """Tools are in the node plugin's container: at its limit the kernel kills them, and the plugin too."""
+    for name in ("storage-lunkeeper-node", "storage-lunkeeper-datapath"):
+        spec = find(render(values(ONE_ARRAY)), "DaemonSet", name)["spec"]["template"]["spec"]
+        (container,) = spec["containers"]
+        assert "limits" not in container["resources"], name
+
+
 def test_what_is_removed_is_recorded_where_failover_is_and_nowhere_else(values):
     """The record is empty, so that an upgrade changes nothing of it; controllers may write that one alone."""
     record = find(render(values(ONE_ARRAY)), "ConfigMap", "lunkeeper-removed-arrays")

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "fencing/core/decide.h"
 #include "fencing/core/instances.h"
 #include "fencing/core/words.h"
 
@@ -57,7 +58,7 @@ bool IsReplaced(const std::vector<const Pod*>& pods) {
 // other replicas nor the API server were asked about it. So Kubernetes has to have lost it, too, and nobody
 // may have forbidden what is done on evidence.
 bool IsDeathBelieved(const State& state, const Assessment& seen) {
-  if (!seen.record.is_manual()) return true;
+  if (!seen.record.is_manual()) return seen.death_decided;
   const auto* object = state.cluster.FindNode(NameOf(seen.record.node));
   return seen.signals.kubelet == Kubelet::kNotReady && !state.settings.paused && !state.settings.dry_run &&
          !(object && object->exempt);
@@ -65,13 +66,25 @@ bool IsDeathBelieved(const State& state, const Assessment& seen) {
 
 // No fence keeps a pod without a volume from doing its work, so that it could run twice. So it goes only
 // while nothing shows that its node lives, which also ends when the node is back.
+bool LooksDead(const Assessment& seen) {
+  return seen.classification.response == Response::kFence && seen.signals.network != Network::kArrives &&
+         seen.signals.storage == Storage::kSilent;
+}
+
 bool IsDeadAndFenced(const State& state, const Assessment& seen) {
-  const bool dead = seen.classification.response == Response::kFence &&
-                    seen.signals.network != Network::kArrives && seen.signals.storage == Storage::kSilent;
   const bool fenced = std::any_of(seen.awaited.begin(), seen.awaited.end(),
                                   [](const auto& entry) { return !entry.second.empty(); });
-  return dead && fenced && IsDeathBelieved(state, seen) && UnconfirmedArrays(state, seen).empty() &&
-         state.IsCurrent(seen.record.node);
+  return LooksDead(seen) && fenced && IsDeathBelieved(state, seen) &&
+         UnconfirmedArrays(state, seen).empty() && state.IsCurrent(seen.record.node);
+}
+
+// Asked only where a pod without a volume would go; and not in a dry run, in which the record is left as it
+// is.
+bool IsDeathDecided(State& state, const Assessment& seen) {
+  if (!IsAnotherDecision(seen)) return true;
+  const auto stays = [](const Pod* pod) { return !pod->deleted; };
+  return !state.settings.dry_run && LooksDead(seen) && std::ranges::any_of(seen.plan.beside, stays) &&
+         MayBegin(state, seen.record.node, seen.classification, seen.record.volumes);
 }
 
 bool DoAllRun(const State& state, const VolumesByArray& volumes) {
@@ -116,7 +129,13 @@ Assessment AssessNode(State& state, const NodeFence& record) {
   for (const auto& entry : record.volumes)
     if (state.arrays.IsConfigured(entry.first) && (seen.acting || !record.unasked.contains(entry.first)))
       seen.awaited.insert(entry);
+  seen.death_decided = IsDeathDecided(state, seen);
   return seen;
+}
+
+bool IsAnotherDecision(const Assessment& seen) {
+  return !seen.record.is_manual() && seen.classification.response == Response::kFence &&
+         seen.record.cause != seen.classification.what;
 }
 
 Phase PhaseOf(const State& state, const Assessment& seen) {

@@ -23,11 +23,18 @@ struct Assessment {
   bool lifting = false;  // someone wants it lifted
   bool leaving = false;  // the pods are to leave by themselves first
   bool acting = false;   // there is reason to fence, now
+  // That the node is dead has been decided: what only a dead node loses may go.
+  bool death_decided = false;
 };
 
-// Starts the clock of a graceful move when it sees one begin.
+// Starts the clock of a graceful move when it sees one begin. Where pods without a volume would go for
+// another reason than that of the record, it asks whether they may (MayBegin).
 Assessment AssessNode(State& state, const NodeFence& record);
 
+// The record was begun for another reason than what the evidence says now, such as a lost path of a node that
+// is silent by now, or a fence that was found at an array. More than it has is a decision of its own, and so
+// are pods that no fence keeps from doing their work.
+bool IsAnotherDecision(const Assessment& seen);
 Phase PhaseOf(const State& state, const Assessment& seen);
 // Its reason is gone, or a person deleted it.
 bool WantsLifting(const State& state, const NodeFence& record);

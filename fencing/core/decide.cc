@@ -229,11 +229,15 @@ bool MayBegin(State& state, const NodeId& node, const Classification& classifica
     ReportRefusal(state, node, "not failed over: " + refused->text, refused->reason);
     return false;
   }
-  if (classification.response != Response::kFence) return true;
-  // Both are asked at once. That a replica hears a node is no news where Kubernetes alone decides.
-  const bool unread = IsKubeletUnread(state, node);
-  const bool held = !classification.despite_io && IsHeardElsewhere(state, node);
-  return !held && !unread && !ChargeDeath(state, node, volumes);
+  if (classification.response == Response::kFence) {
+    // Both are asked at once. That a replica hears a node is no news where Kubernetes alone decides.
+    const bool unread = IsKubeletUnread(state, node);
+    const bool held = !classification.despite_io && IsHeardElsewhere(state, node);
+    if (held || unread || ChargeDeath(state, node, volumes)) return false;
+  }
+  // Nobody looks at this node again while it has a record, and an alert goes by what was said.
+  state.WithdrawReport(ReportKind::kRefused, node);
+  return true;
 }
 
 void Decide(State& state, const NodeId& node, Classification classification) {

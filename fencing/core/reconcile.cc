@@ -47,16 +47,11 @@ VolumesByArray VolumesToFence(const State& state, const Assessment& seen) {
   return volumes;
 }
 
-// The record was begun for another reason than what the evidence says now, such as a lost path of a node that
-// is silent by now, or a fence that was found at an array. More than it has is a decision of its own.
-bool IsAnotherDecision(const Assessment& seen) {
-  return !seen.record.is_manual() && seen.classification.response == Response::kFence &&
-         seen.record.cause != seen.classification.what;
-}
-
 // True: all that is to be fenced is in the stored record, or the rest may not be fenced. False: it is being
 // written, and nothing else may be done before.
 bool IsRecorded(State& state, const Assessment& seen) {
+  // Whatever kept it back before there was a record does so no more.
+  if (!IsAnotherDecision(seen)) state.WithdrawReport(ReportKind::kRefused, seen.record.node);
   if (!seen.acting) return true;
   auto record = seen.record;
   AddToRecord(state, VolumesToFence(state, seen), record);

@@ -269,7 +269,7 @@ KnownUse FailoverController::FindUse(const std::string& machine, const VolumeId&
     return {PodUse::kNone, objects_.ListVolumesOf(volume)};
   });
   // A loop that is kept busy knows nothing, but the API server does: it is asked.
-  return known.value_or(KnownUse{PodUse::kNone, {}});
+  return known.value_or(KnownUse{.use = PodUse::kNone, .names = {}, .knows_names = false});
 }
 
 ActionInputs FailoverController::MakeActionInputs() {

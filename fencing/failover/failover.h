@@ -58,6 +58,7 @@ enum class PodUse { kUnknown, kNone, kSome };
 struct KnownUse {
   PodUse use = PodUse::kUnknown;
   std::vector<std::string> names = {};  // with kNone: the PersistentVolumes that are known to have it
+  bool knows_names = true;              // false: it may be one of another name, too
 };
 
 class Failover : public HeartbeatSink {
@@ -71,7 +72,7 @@ class Failover : public HeartbeatSink {
   // Who uses the volumes of an array, configured or removed. UNAVAILABLE: failover does not answer.
   virtual absl::StatusOr<std::vector<VolumeUse>> ListUses(const std::string& array) = 0;
   // Whether a pod on the machine has a claim of the volume. None: every watch has stood for ten seconds, and
-  // there is no such pod.
+  // there is no such pod; or, without names, failover does not answer.
   virtual KnownUse FindUse(const std::string& machine, const VolumeId& volume) = 0;
 };
 

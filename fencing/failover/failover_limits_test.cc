@@ -186,6 +186,7 @@ TEST_CASE("dry run and pause say what they hold back, and nothing is done") {
 }
 
 TEST_CASE("a pause and a dry run end while the controller runs, and it moves what they held back") {
+  Metrics metrics("controller");  // outlives the replicas, whose threads fill it in
   FailoverWorld world;
   world.AddPod("db-0", "n1");
   Settings settings;
@@ -197,6 +198,11 @@ TEST_CASE("a pause and a dry run end while the controller runs, and it moves wha
   REQUIRE(Comes([&] { return Says(failover, "node n1", dry ? "dry run" : "failover is paused"); }));
   failover.ChangeSettings(FailoverWorld::Adapt(Settings()));
   CHECK(Comes([&] { return world.Runs("db-0", "n2"); }));
+  CHECK(Comes([&] {  // nothing says any more that it is held back
+    failover.ReportMetrics(metrics);
+    return absl::StrContains(metrics.ToText(), "lunkeeper_failover_held_back_nodes 0\n") &&
+           !Says(failover, "node n1", "paused") && !Says(failover, "node n1", "dry run");
+  }));
 }
 
 TEST_CASE("a volume that nodes died of is not moved, which is told, until a person allows it") {

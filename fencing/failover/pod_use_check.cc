@@ -73,6 +73,11 @@ absl::Status PodUseCheck::CheckInTurn(const std::string& machine, const VolumeId
   }
   if (*used) return absl::OkStatus();
   absl::SleepFor(kRefusalTime);
+  // Its PersistentVolume may have another name than the array knows, such as one that a person made.
+  if (!known.knows_names)
+    return absl::UnavailableError(absl::StrCat("volume ", volume.value(),
+                                               ": failover is too busy to say which "
+                                               "PersistentVolume has it: try again"));
   return NotUsed(machine, volume);
 }
 

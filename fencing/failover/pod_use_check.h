@@ -3,7 +3,8 @@
 // no such pod, the API server is asked about this volume before anything is refused, as a watch may lag
 // behind.
 //
-// Whatever cannot be known refuses nothing: a mount depends neither on the API server nor on failover. A
+// Whatever the API server cannot say refuses nothing: a mount does not depend on it. Where failover does not
+// answer, a volume whose PersistentVolume is not found by its name is UNAVAILABLE for that long. A
 // refusal takes a second, and a machine has one at a time, so that nobody can keep the API server busy by
 // asking; further calls wait for five seconds, and end with RESOURCE_EXHAUSTED. Thread-safe. What it is given
 // outlives it.

@@ -100,10 +100,10 @@ TEST_CASE("calls use what is open when the server takes no more connections") {
 TEST_CASE("a connection that does not answer while others do takes the others with it that may be like it") {
   std::atomic<bool> hangs = false;
   std::atomic<int> hung = 0, latest = 0, opened = 0;
+  std::set<int> hanging;  // set before `hangs`
   ApiFixture api([&](Exchange& exchange) {
     latest = exchange.connection;
-    if (hangs && exchange.connection <= 9 && exchange.connection % 3 == 0)
-      return (void)++hung, exchange.Hang();
+    if (hangs && hanging.contains(exchange.connection)) return (void)++hung, exchange.Hang();
     exchange.Reply(Object("db", "db-0", 5));
     if (exchange.path == "/version") ++opened;
   });
@@ -111,12 +111,14 @@ TEST_CASE("a connection that does not answer while others do takes the others wi
   config.connections = 9;
   config.open_all = true;
   const auto client = *MakeKubeClient(config);
-  std::set<int> used;
-  REQUIRE(Eventually([&] {  // all are in the pool
+  std::vector<int> used;
+  REQUIRE(Eventually([&] {  // all are in the pool, in an order that stays
     CHECK(client->Get(kPooled, Soon()).ok());
-    used.insert(latest);
-    return used.size() == 9;
+    used.push_back(latest);
+    return used.size() >= 18 && std::set(used.end() - 9, used.end()).size() == 9 &&
+           std::equal(used.end() - 9, used.end(), used.end() - 18);
   }));
+  hanging = {used[used.size() - 7], used[used.size() - 4], used[used.size() - 1]};
   hangs = true;
   int failed = 0;
   std::jthread waits([&] {  // until a connection hangs

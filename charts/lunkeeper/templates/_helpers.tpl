@@ -113,8 +113,9 @@ runtimeSocket: {{ .Values.node.runtimeSocket | default (get $sockets .Values.dis
 {{- $name := include "lunkeeper.name" . }}
 {{- $all := list }}
 {{- range $given }}
-{{- /* The addresses are one node's. What is given wins, also a 0. */}}
-{{- $shared := omit $.Values.localArray "name" "node" "path" "default" "portalAddress" "otherPortalAddresses" "agentSecret" "tlsSecret" }}
+{{- /* The address is one node's. What is given wins, also a 0. */}}
+{{- $shared := omit $.Values.localArray "name" "node" "path" "default" "otherPortalAddresses" "agentSecret" "tlsSecret" }}
+{{- if and $.Values.localArray.node (ne (toString .node) $.Values.localArray.node) }}{{ $shared = omit $shared "portalAddress" }}{{ end }}
 {{- $array := include "lunkeeper.override" (list $shared .) | fromYaml }}
 {{- range list "name" "node" "path" }}
 {{- if not (get $array .) }}{{ fail (printf "local array %s: %s is missing: want a name, a node and a path" (get $array "name") .) }}{{ end }}

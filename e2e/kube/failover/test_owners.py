@@ -48,7 +48,7 @@ def set_finalizers(workloads, placed, finalizers):
     workloads.kubectl("patch", "pod", placed.writer.pod, *workloads.here, "--type=merge", f"--patch={patch}")
 
 
-@pytest.mark.parametrize("policy", ["TerminatingOrFailed", "Failed"])
+@pytest.mark.parametrize("policy", ["TerminatingOrFailed", pytest.param("Failed", marks=pytest.mark.brief)])
 def test_a_jobs_pod_moves_and_the_job_completes(bystander, failover, workloads, policy):
     """The Job makes another pod, although one with a finalizer of its own is kept for its count."""
     workloads.claim("data", size="64Mi", volumeMode="Block")

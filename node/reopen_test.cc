@@ -1,0 +1,60 @@
+// A file system that closed itself after an error, and the pod that follows on the last one of the node.
+#include <algorithm>
+
+#include "node/testing/node_fixture.h"
+
+namespace lunkeeper {
+namespace {
+
+using grpc::StatusCode;
+
+struct ClosedFixture : NodeFixture {
+  ClosedFixture() {
+    REQUIRE(Stage() == StatusCode::OK);
+    REQUIRE(Publish() == StatusCode::OK);
+    mounter.CloseFilesystem(initiator.Find(volume)->value().path);
+    next.set_target_path(other_target);
+  }
+  bool IsChecked() {
+    const auto calls = filesystem.Calls();
+    return std::find(calls.begin(), calls.end(), "Check") != calls.end();
+  }
+  bool IsClosed() { return Mounts().front().file_system_read_only; }
+
+  csi::v1::NodePublishVolumeRequest next = PublishRequest();
+};
+
+}  // namespace
+
+TEST_CASE("a file system that closed itself is checked and mounted anew for the next pod") {
+  ClosedFixture f;
+  CHECK(f.Publish() == StatusCode::OK);  // a repeated call changes nothing
+  CHECK(f.Publish(f.next) == StatusCode::FAILED_PRECONDITION);
+  CHECK(f.message.find(f.target) != std::string::npos);
+  CHECK(f.IsClosed());
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  CHECK(f.Publish(f.next) == StatusCode::OK);
+  CHECK(f.IsChecked());
+  CHECK_FALSE(f.IsClosed());
+  CHECK(f.MountCount() == 2);
+}
+
+TEST_CASE("a check for the next pod that takes longer than its call is gone on with") {
+  ClosedFixture f;
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  f.filesystem.FailNext("Check", absl::AbortedError("e2fsck is still at work"));
+  CHECK(f.Publish(f.next) == StatusCode::ABORTED);
+  CHECK(f.MountCount() == 0);
+  CHECK(f.Granted());
+  CHECK(f.Publish(f.next) == StatusCode::OK);
+  CHECK(f.MountCount() == 2);
+}
+
+TEST_CASE("a reader gets a file system that closed itself as it is") {
+  ClosedFixture f;
+  f.next.set_readonly(true);
+  CHECK(f.Publish(f.next) == StatusCode::OK);
+  CHECK_FALSE(f.IsChecked());
+}
+
+}  // namespace lunkeeper
