@@ -24,8 +24,8 @@ RUNNER = [
         "pod-of-any-uid",
         "the replacement of a pod is deleted in its place",
         "kube_actions.cc",
-        "client_.Delete(pod, {.uid = call.uid.value()}, grace, CallLimits())",
-        "client_.Delete(pod, {}, grace, CallLimits())",
+        "client_.Delete(RefOf(call.pod), {.uid = call.uid.value()}, grace, CallLimits())",
+        "client_.Delete(RefOf(call.pod), {}, grace, CallLimits())",
         "a pod is deleted as the one*",
     ),
     runner(
@@ -48,8 +48,8 @@ RUNNER = [
         "taint-over-anything",
         "taints that others set meanwhile are taken away",
         "kube_actions.cc",
-        "{uid.value(), call.expected.value()}, CallLimits()));",
-        '{uid.value(), ""}, CallLimits()));',
+        "{uid.value(), version}, limits);",
+        '{uid.value(), ""}, limits);',
         "a record and a taint are written*",
     ),
     runner(
