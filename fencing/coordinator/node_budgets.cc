@@ -78,17 +78,18 @@ void NodeBudgets::EndStream(const std::string& machine, uint64_t stream) {
 NodeBudgets::Budget& NodeBudgets::BudgetOf(const std::string& machine) {
   const auto now = std::chrono::steady_clock::now();
   if (now - tidied_ > kTidyEvery) ForgetIdle(now);
-  const RateLimit calls(limits_.calls_at_once, limits_.calls_per_second);
-  const RateLimit begun(limits_.streams_at_once, limits_.streams_per_second);
-  const RateLimit heartbeats(limits_.heartbeats_at_once, limits_.heartbeats_per_second);
-  Budget& budget = budgets_
-                       .try_emplace(machine, Budget{.calls = calls,
-                                                    .begun = begun,
-                                                    .heartbeats = heartbeats,
-                                                    .instances = {},
-                                                    .streams = {},
-                                                    .used = now})
-                       .first->second;
+  auto found = budgets_.find(machine);
+  if (found == budgets_.end())
+    found = budgets_
+                .emplace(machine,
+                         Budget{.calls = {limits_.calls_at_once, limits_.calls_per_second},
+                                .begun = {limits_.streams_at_once, limits_.streams_per_second},
+                                .heartbeats = {limits_.heartbeats_at_once, limits_.heartbeats_per_second},
+                                .instances = {},
+                                .streams = {},
+                                .used = now})
+                .first;
+  Budget& budget = found->second;
   budget.used = now;
   return budget;
 }

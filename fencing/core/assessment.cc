@@ -64,13 +64,13 @@ bool IsDeathBelieved(const State& state, const Assessment& seen) {
          !(object && object->exempt);
 }
 
-// No fence keeps a pod without a volume from doing its work, so that it could run twice. So it goes only
-// while nothing shows that its node lives, which also ends when the node is back.
 bool LooksDead(const Assessment& seen) {
   return seen.classification.response == Response::kFence && seen.signals.network != Network::kArrives &&
          seen.signals.storage == Storage::kSilent;
 }
 
+// No fence keeps a pod without a volume from doing its work, so that it could run twice. So it goes only
+// while nothing shows that its node lives, which also ends when the node is back.
 bool IsDeadAndFenced(const State& state, const Assessment& seen) {
   const bool fenced = std::any_of(seen.awaited.begin(), seen.awaited.end(),
                                   [](const auto& entry) { return !entry.second.empty(); });
@@ -78,8 +78,7 @@ bool IsDeadAndFenced(const State& state, const Assessment& seen) {
          UnconfirmedArrays(state, seen).empty() && state.IsCurrent(seen.record.node);
 }
 
-// Asked only where a pod without a volume would go; and not in a dry run, in which the record is left as it
-// is.
+// Asked only where a pod without a volume would go, and not in a dry run, which leaves the record as it is.
 bool IsDeathDecided(State& state, const Assessment& seen) {
   if (!IsAnotherDecision(seen)) return true;
   const auto stays = [](const Pod* pod) { return !pod->deleted; };

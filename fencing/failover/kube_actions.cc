@@ -185,9 +185,10 @@ Answer KubeActions::WriteTaint(const SetTaint& call, const Uid& uid, const std::
                                       {uid.value(), version}, limits);
     if (!absl::IsAborted(stored.status()) || tries >= kTaintTries) return StoredAnswer(stored);
     const auto now = FindObject(client_, {kube::kNodes}, call.node.value(), limits);
-    if (!now.ok() || ReadNode(*now).uid != uid || ReadNode(*now).taints != taints)
-      return StoredAnswer(stored);
-    version = ReadNode(*now).version.value();
+    if (!now.ok()) return StoredAnswer(stored);
+    const auto node = ReadNode(*now);
+    if (node.uid != uid || node.taints != taints) return StoredAnswer(stored);
+    version = node.version.value();
   }
 }
 

@@ -12,8 +12,8 @@ namespace lunkeeper::testing {
 
 // A fence ends what it names, lets nothing new in, also no call that waits, and obeys the newest term.
 inline void CheckFences(Array& array, const ContractNodes& nodes) {
-  const VolumeId taken = MakeGrantVolume(array, "taken"), kept = MakeGrantVolume(array, "kept"),
-                 other = MakeGrantVolume(array, "other's");
+  const VolumeId taken = MakeContractVolume(array, "taken"), kept = MakeContractVolume(array, "kept"),
+                 other = MakeContractVolume(array, "other's");
   REQUIRE(TryGrant(array, taken, nodes.a).ok());
   REQUIRE(TryGrant(array, kept, nodes.a).ok());
   REQUIRE(TryGrant(array, other, nodes.b).ok());

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "base/testing/test_host.h"
 #include "devices/array/array.h"
+#include "devices/array/testing/contract_volume.h"
 
 namespace lunkeeper::testing {
 
@@ -19,16 +20,6 @@ namespace lunkeeper::testing {
 struct ContractNodes {
   NodeId a, b, c;
 };
-
-inline VolumeId MakeGrantVolume(Array& array, const std::string& name) {
-  VolumeSpec spec;
-  spec.name = name;
-  spec.size_bytes = 4 << 20;
-  const auto made = array.volumes().CreateVolume(spec);
-  INFO(made.status());
-  REQUIRE(made.ok());
-  return made->id;
-}
 
 inline absl::StatusOr<Grant> TryGrant(Array& array, const VolumeId& volume, const NodeId& node,
                                       Access access = Access::kExclusive,
@@ -61,7 +52,7 @@ inline size_t CountGrants(Array& array, const VolumeId& volume) {
 
 // A volume goes to one node, to several that share it, or to readers beside them.
 inline void CheckAccess(Array& array, const ContractNodes& nodes) {
-  const VolumeId volume = MakeGrantVolume(array, "accessed");
+  const VolumeId volume = MakeContractVolume(array, "accessed");
   const auto first = TryGrant(array, volume, nodes.a);
   REQUIRE(first.status() == absl::OkStatus());
   const auto again = TryGrant(array, volume, nodes.a);
@@ -78,7 +69,7 @@ inline void CheckAccess(Array& array, const ContractNodes& nodes) {
   CHECK(CountGrants(array, volume) == 1);
   REQUIRE(ReleaseFrom(array, volume, nodes.a).ok());
 
-  const VolumeId shared = MakeGrantVolume(array, "shared");
+  const VolumeId shared = MakeContractVolume(array, "shared");
   const auto writer = TryGrant(array, shared, nodes.a, Access::kSharedWrite);
   const auto reader = TryGrant(array, shared, nodes.b, Access::kReadOnly);
   REQUIRE(writer.status() == absl::OkStatus());
@@ -94,7 +85,7 @@ inline void CheckAccess(Array& array, const ContractNodes& nodes) {
 
 // A waiting node gets the volume when it is released, unless its caller has gone meanwhile.
 inline void CheckWaiting(Array& array, const ContractNodes& nodes) {
-  const VolumeId volume = MakeGrantVolume(array, "awaited");
+  const VolumeId volume = MakeContractVolume(array, "awaited");
   REQUIRE(TryGrant(array, volume, nodes.a).ok());
   auto waiting = GrantLater(array, {.volume = volume, .node = nodes.b});
   REQUIRE(ReleaseFrom(array, volume, nodes.a).ok());
@@ -116,7 +107,7 @@ inline void CheckWaiting(Array& array, const ContractNodes& nodes) {
 
 // A release is of one grant alone.
 inline void CheckReleases(Array& array, const ContractNodes& nodes) {
-  const VolumeId volume = MakeGrantVolume(array, "released");
+  const VolumeId volume = MakeContractVolume(array, "released");
   const auto first = TryGrant(array, volume, nodes.a);
   REQUIRE(first.status() == absl::OkStatus());
   CHECK(ReleaseFrom(array, volume, nodes.a, kAnyGeneration, GrantOwner::kOrchestrator).ok());

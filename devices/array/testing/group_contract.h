@@ -7,18 +7,9 @@
 #include <vector>
 
 #include "devices/array/array.h"
+#include "devices/array/testing/contract_volume.h"
 
 namespace lunkeeper::testing {
-
-inline VolumeId MakeGroupVolume(Array& array, const std::string& name) {
-  VolumeSpec spec;
-  spec.name = name;
-  spec.size_bytes = 4 << 20;
-  const auto made = array.volumes().CreateVolume(spec);
-  INFO(made.status());
-  REQUIRE(made.ok());
-  return made->id;
-}
 
 inline SnapshotGroup MustCreateGroup(Array& array, const std::string& name,
                                      const std::vector<VolumeId>& sources) {
@@ -34,7 +25,7 @@ inline size_t CountSnapshots(Array& array) {
 
 // A group is made once for its name, has a snapshot of each volume, and goes as a whole.
 inline void CheckGroupLife(Array& array) {
-  const VolumeId a = MakeGroupVolume(array, "a"), b = MakeGroupVolume(array, "b");
+  const VolumeId a = MakeContractVolume(array, "a"), b = MakeContractVolume(array, "b");
   const size_t before = CountSnapshots(array);
   const SnapshotGroup group = MustCreateGroup(array, "nightly", {a, b});
   CHECK(IsGroupOf(group, {b, a}));
@@ -72,7 +63,7 @@ inline void CheckGroupLife(Array& array) {
 
 // What cannot be a group is refused, and leaves nothing.
 inline void CheckGroupRefusals(Array& array) {
-  const VolumeId a = MakeGroupVolume(array, "a");
+  const VolumeId a = MakeContractVolume(array, "a");
   const size_t before = CountSnapshots(array);
   CHECK(absl::IsInvalidArgument(array.groups().CreateGroup("", {a}).status()));
   CHECK(absl::IsInvalidArgument(array.groups().CreateGroup("g", {}).status()));
@@ -89,7 +80,7 @@ inline void CheckGroupRefusals(Array& array) {
 
 // A volume is restored from a member as from any snapshot.
 inline void CheckRestoreFromMember(Array& array) {
-  const VolumeId a = MakeGroupVolume(array, "a");
+  const VolumeId a = MakeContractVolume(array, "a");
   const SnapshotGroup group = MustCreateGroup(array, "g", {a});
   VolumeSpec spec;
   spec.name = "restored";
@@ -104,7 +95,7 @@ inline void CheckRestoreFromMember(Array& array) {
 
 // Another cluster neither sees the group nor makes one of these volumes.
 inline void CheckGroupsAreSeparate(Array& array, Array& other) {
-  const VolumeId a = MakeGroupVolume(array, "a");
+  const VolumeId a = MakeContractVolume(array, "a");
   const SnapshotGroup group = MustCreateGroup(array, "g", {a});
   CHECK(absl::IsNotFound(other.groups().GetGroup(group.id).status()));
   CHECK(other.groups().DeleteGroup(group.id).ok());

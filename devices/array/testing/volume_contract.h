@@ -7,30 +7,17 @@
 #include <string>
 
 #include "devices/array/array.h"
+#include "devices/array/testing/contract_volume.h"
 
 namespace lunkeeper::testing {
 
-inline VolumeSpec ContractSpec(const std::string& name) {
-  VolumeSpec spec;
-  spec.name = name;
-  spec.size_bytes = 4 << 20;
-  return spec;
-}
-
-inline Volume MustMake(Array& array, const VolumeSpec& spec) {
-  const auto made = array.volumes().CreateVolume(spec);
-  INFO(made.status());
-  REQUIRE(made.ok());
-  return *made;
-}
-
 // A volume is made once for its name, grows, never shrinks, and goes.
 inline void CheckVolumeLife(Array& array) {
-  const Volume made = MustMake(array, ContractSpec("lives"));
+  const Volume made = MakeContractVolume(array, ContractSpec("lives"));
   CHECK(made.spec.size_bytes == 4 << 20);
   CHECK_FALSE(made.serial.empty());
   CHECK(array.volumes().GetVolume(made.id)->serial == made.serial);
-  CHECK(MustMake(array, ContractSpec("lives")).id == made.id);
+  CHECK(MakeContractVolume(array, ContractSpec("lives")).id == made.id);
   VolumeSpec durable = ContractSpec("lives");
   durable.durability = Durability::kSync;
   CHECK(absl::IsAlreadyExists(array.volumes().CreateVolume(durable).status()));
@@ -41,7 +28,7 @@ inline void CheckVolumeLife(Array& array) {
   VolumeSpec resized = ContractSpec("lives");  // repeated by the size that it had, or by the one it has
   for (const uint64_t mib : {4, 7}) {
     resized.size_bytes = mib << 20;
-    CHECK(MustMake(array, resized).id == made.id);
+    CHECK(MakeContractVolume(array, resized).id == made.id);
   }
   resized.size_bytes = 6 << 20;
   CHECK(absl::IsAlreadyExists(array.volumes().CreateVolume(resized).status()));
@@ -49,7 +36,7 @@ inline void CheckVolumeLife(Array& array) {
   CHECK(array.volumes().DeleteVolume(made.id).ok());
   CHECK(absl::IsNotFound(array.volumes().GetVolume(made.id).status()));
   CHECK(absl::IsNotFound(array.volumes().ExpandVolume(made.id, 9 << 20).status()));
-  const Volume next = MustMake(array, ContractSpec("lives"));
+  const Volume next = MakeContractVolume(array, ContractSpec("lives"));
   CHECK(next.id != made.id);
   CHECK(array.volumes().DeleteVolume(next.id).ok());
 }
@@ -57,7 +44,8 @@ inline void CheckVolumeLife(Array& array) {
 // In pages, each once, in order of id. The array has no other volumes and snapshots.
 inline void CheckPages(Array& array) {
   std::set<VolumeId> made, listed;
-  for (int i = 0; i < 5; ++i) made.insert(MustMake(array, ContractSpec("page " + std::to_string(i))).id);
+  for (int i = 0; i < 5; ++i)
+    made.insert(MakeContractVolume(array, ContractSpec("page " + std::to_string(i))).id);
   std::string token;
   do {
     const auto page = array.volumes().ListVolumes(token, 2);
@@ -80,8 +68,8 @@ inline void CheckPages(Array& array) {
 
 // Of a volume that no node has, since not every array copies one that is in use.
 inline void CheckCopies(Array& array) {
-  const Volume source = MustMake(array, ContractSpec("source"));
-  const Volume other = MustMake(array, ContractSpec("other"));
+  const Volume source = MakeContractVolume(array, ContractSpec("source"));
+  const Volume other = MakeContractVolume(array, ContractSpec("other"));
   const auto snapshot = array.volumes().CreateSnapshot("copy", source.id);
   REQUIRE(snapshot.status() == absl::OkStatus());
   CHECK(snapshot->ready);
@@ -95,7 +83,7 @@ inline void CheckCopies(Array& array) {
   clone.source_volume = source.id;
   CHECK(absl::IsOutOfRange(array.volumes().CreateVolume(clone).status()));
   clone.size_bytes = 6 << 20;
-  const Volume cloned = MustMake(array, clone);
+  const Volume cloned = MakeContractVolume(array, clone);
   CHECK(cloned.spec.source_volume == source.id);
   REQUIRE(array.volumes().DeleteVolume(source.id).ok());
   CHECK(array.volumes().ListSnapshots(source.id, "", 0)->items.size() == 1);
@@ -103,7 +91,7 @@ inline void CheckCopies(Array& array) {
   VolumeSpec restored = ContractSpec("restored");
   restored.source_snapshot = snapshot->id;
   restored.size_bytes = 5 << 20;
-  const Volume from_snapshot = MustMake(array, restored);
+  const Volume from_snapshot = MakeContractVolume(array, restored);
   CHECK(from_snapshot.spec.size_bytes == 5 << 20);
 
   clone.name = "late";

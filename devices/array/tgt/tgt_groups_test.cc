@@ -80,7 +80,7 @@ TEST_CASE_METHOD(GroupsOnXfs, "a real array finds names as promised") {
 
 TEST_CASE_METHOD(GroupsOnXfs, "a group has what was written before it, flushed or not, and nothing later") {
   const auto array = fixture.Cluster();
-  const VolumeId a = MakeGroupVolume(*array, "a"), b = MakeGroupVolume(*array, "b");
+  const VolumeId a = MakeContractVolume(*array, "a"), b = MakeContractVolume(*array, "b");
   const auto on_a = Use(*array, a, kA), on_b = Use(*array, b, kB);
   REQUIRE(on_a->Write(7, 'x'));
   REQUIRE(on_b->Write(9, 'y'));
@@ -94,7 +94,7 @@ TEST_CASE_METHOD(GroupsOnXfs, "a group has what was written before it, flushed o
 
 TEST_CASE_METHOD(GroupsOnXfs, "a write that waited for another volume's is never in a group without it") {
   const auto array = fixture.Cluster();
-  const VolumeId a = MakeGroupVolume(*array, "a"), b = MakeGroupVolume(*array, "b");
+  const VolumeId a = MakeContractVolume(*array, "a"), b = MakeContractVolume(*array, "b");
   const auto on_a = Use(*array, a, kA), on_b = Use(*array, b, kB);
   std::atomic<bool> over = false;
   std::atomic<bool> well = true;
@@ -211,7 +211,7 @@ TEST_CASE("two files differ where their blocks are not the same, or not known") 
 
 TEST_CASE_METHOD(GroupsOnXfs, "a pool without room makes no group at all") {
   const auto array = fixture.Cluster();
-  const VolumeId a = MakeGroupVolume(*array, "a");
+  const VolumeId a = MakeContractVolume(*array, "a");
   VolumeSpec spec = Spec("thick", 64);
   spec.provisioning = Provisioning::kThick;
   const VolumeId thick = array->volumes().CreateVolume(spec).value().id;
@@ -229,7 +229,7 @@ TEST_CASE("a pool that cannot reflink refuses groups, and says what to do") {
   ArrayFixture fixture;  // on the disk of the machine
   REQUIRE(fixture.Open() == absl::OkStatus());
   const auto array = fixture.Cluster();
-  const VolumeId a = MakeGroupVolume(*array, "a");
+  const VolumeId a = MakeContractVolume(*array, "a");
   const absl::Status refused = array->groups().CreateGroup("g", {a}).status();
   const bool reflinks = refused.ok();  // where the temporary folder is on XFS or btrfs
   if (reflinks) return;
@@ -251,7 +251,7 @@ TEST_CASE_METHOD(GroupsOnXfs,
   std::vector<VolumeId> volumes;
   {
     const auto array = fixture.Cluster();
-    volumes = {MakeGroupVolume(*array, "a"), MakeGroupVolume(*array, "b")};
+    volumes = {MakeContractVolume(*array, "a"), MakeContractVolume(*array, "b")};
   }
   fixture.Close();
   const pid_t agent = ::fork();
@@ -282,7 +282,8 @@ TEST_CASE_METHOD(GroupsOnXfs, "a deletion that is killed is over after the next 
   SnapshotGroupId group;
   {
     const auto array = fixture.Cluster();
-    group = MustCreateGroup(*array, "g", {MakeGroupVolume(*array, "a"), MakeGroupVolume(*array, "b")}).id;
+    group =
+        MustCreateGroup(*array, "g", {MakeContractVolume(*array, "a"), MakeContractVolume(*array, "b")}).id;
   }
   fixture.Close();
   const pid_t agent = ::fork();
@@ -305,7 +306,7 @@ TEST_CASE_METHOD(GroupsOnXfs, "a deletion that is killed is over after the next 
 // Its guard died with the agent: the worst case.
 TEST_CASE_METHOD(GroupsOnXfs, "a tgtd that was left stopped goes on when the next agent takes it over") {
   const auto array = fixture.Cluster();
-  const VolumeId a = MakeGroupVolume(*array, "a");
+  const VolumeId a = MakeContractVolume(*array, "a");
   const auto initiator = Use(*array, a, kA);
   fixture.Close();
   ::kill(TgtdProcess(fixture.options.control_port), SIGSTOP);
@@ -316,7 +317,7 @@ TEST_CASE_METHOD(GroupsOnXfs, "a tgtd that was left stopped goes on when the nex
 TEST_CASE_METHOD(GroupsOnXfs,
                  "a tgtd that is killed takes no group with it, and the repeated call succeeds") {
   const auto array = fixture.Cluster();
-  const VolumeId a = MakeGroupVolume(*array, "a");
+  const VolumeId a = MakeContractVolume(*array, "a");
   ::kill(TgtdProcess(fixture.options.control_port), SIGKILL);
   const absl::Status at_once = array->groups().CreateGroup("g", {a}).status();
   CHECK((at_once.ok() || absl::IsUnavailable(at_once)));

@@ -18,7 +18,7 @@ from kube.failover.watching import COORDINATOR_PORT, OVER_SECONDS, first_new_wri
 SECONDS = int(os.environ.get("FLOOD_SECONDS", "60"))
 FIFTH_OF_A_CORE = "20000"  # of 100,000 us
 MOVES_SECONDS, MOUNT_SECONDS = 6, 2
-MEMORY_LIMIT_MIB = 256  # of a controller and of a node plugin, in the chart
+MEMORY_LIMIT_MIB = 256  # of a controller, in the chart; a node plugin's own part stays below it, too
 
 
 @contextlib.contextmanager
