@@ -210,10 +210,11 @@ void Checker::Decides(const Replica& replica, const NodeFence& fence) {
   const auto paused = world_.paused_since();
   if (!adopted && paused && world_.now() - std::max(*paused, replica.stalled_until()) > kPauseKnown)
     Fail(fence.node.value() + " is failed over while failover is paused");
-  // A node within the budget stays within it, by any replica's count.
+  // A machine within the budget stays within it, by any replica's count, also as another instance.
+  const auto machine = NameOf(fence.node);
   bool counted = false;
   for (const auto& [who, nodes] : decisions_) {
-    const auto found = nodes.find(fence.node);
+    const auto found = nodes.find(machine);
     counted |= found != nodes.end() && world_.now() - found->second < kBudgetWindow;
   }
   if (counted) return;
@@ -223,7 +224,7 @@ void Checker::Decides(const Replica& replica, const NodeFence& fence) {
   for (const auto& [node, at] : decisions) latest = std::max<std::optional<WorldTime>>(latest, at);
   if (!adopted && latest && world_.now() - *latest < kPause)
     Fail(fence.node.value() + " is failed over past the budget and without a pause");
-  decisions.emplace(fence.node, world_.now());
+  decisions.emplace(machine, world_.now());
 }
 
 // By what its workloads did, and where the replica could see it: whatever else is wrong with a node, one

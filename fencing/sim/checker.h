@@ -86,8 +86,8 @@ class Checker {
   std::map<ArrayId, Term> terms_;
   std::map<std::pair<ArrayId, NodeId>, Reported> reported_;
   std::map<std::pair<NodeId, Cause>, Illness> illnesses_;
-  std::map<std::string, std::map<NodeId, WorldTime>> decisions_;  // by replica
-  std::map<VolumeId, uint64_t> lost_;                             // sequences up to here went with a restore
+  std::map<std::string, std::map<NodeName, WorldTime>> decisions_;  // by replica; machines
+  std::map<VolumeId, uint64_t> lost_;  // sequences up to here went with a restore
   std::set<std::pair<ArrayId, NodeId>> in_force_;
   std::map<Uid, WorldTime> ordered_;  // when a pod's deletion by force was last decided
   std::set<VolumeId> poisoned_;
