@@ -124,7 +124,7 @@ class ArrayClient final : public Array, private GrantStore, private FenceControl
   absl::StatusOr<FenceRecord> FenceNode(Term term, const FenceRequest& request) override {
     VolumeSet volumes(request.volumes.begin(), request.volumes.end());
     if (process_.dead()) return Away();
-    world_.Check([&] { world_.checker->Fences(model_.id(), request.node, volumes); });
+    world_.Check([&] { world_.checker->Fences(model_.id(), term, request.node, volumes); });
     if (!Begin("fences " + request.node.value())) return Away();
     if (world_.Has(Mutant::kDeleteBeforeFence)) world_.Check([&] { DeletePodsOf(request.node); });
     const bool in_part = world_.Has(Mutant::kFencesPartOfTheVolumes) && volumes.size() > 1;

@@ -175,8 +175,11 @@ void Checker::Acts(const Replica& replica, const std::string& what) {
 
 void Checker::Orders(const Uid& pod) { ordered_[pod] = world_.now(); }
 
-void Checker::Fences(const ArrayId& array, const NodeId& node, const VolumeSet& volumes) {
+void Checker::Fences(const ArrayId& array, Term term, const NodeId& node, const VolumeSet& volumes) {
   if (rewritten_ || IsMachineId(node)) return;
+  // A leader that stalled goes by what was true before; the array refuses it.
+  const auto newest = terms_.find(array);
+  if (newest != terms_.end() && term < newest->second) return;
   // What a person fences loses all it has.
   const auto record = world_.api->fences().find(node);
   if (record != world_.api->fences().end() && record->second.is_manual()) return;

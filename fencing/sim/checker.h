@@ -45,7 +45,7 @@ class Checker {
   void Acts(const Replica& replica, const std::string& what);
   void Decides(const Replica& replica, const NodeFence& fence);
   void Orders(const Uid& pod);  // to be deleted by force
-  void Fences(const ArrayId& array, const NodeId& node, const VolumeSet& volumes);
+  void Fences(const ArrayId& array, Term term, const NodeId& node, const VolumeSet& volumes);
   // It gives the lease up, as another one is better placed.
   void Yields(const Replica& replica) { leader_.Yields(replica); }
 
