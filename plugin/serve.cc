@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -119,16 +120,27 @@ class Services {
   std::unique_ptr<Periodic> sweep_;  // last: it uses the others
 };
 
-// The answer of /readyz. Its thread may ask before the backends are open and after they are closed, so it
-// sees them through one atomic pointer.
-class Readiness {
+// The answers of /healthz and /readyz. Their thread may ask before the backends are open and after they are
+// closed, so it sees them through one atomic pointer.
+class Probes {
  public:
+  explicit Probes(const ServeOptions& options) {
+    for (const auto& endpoint : {options.endpoint, options.admin_endpoint})
+      if (const auto path = SocketPath(endpoint); path.ok()) sockets_.push_back(*path);
+  }
   // `registration` may be null.
   void SetOpened(const Backends* backends, const Registration* registration) {
     registration_ = registration;
     backends_ = backends;
   }
-  HttpReply AnswerPage() const {
+  // Nobody reaches a server again whose socket was deleted, until it starts anew.
+  HttpReply AnswerHealth() const {
+    for (const auto& socket : sockets_)
+      if (std::error_code error; backends_ != nullptr && !std::filesystem::exists(socket, error))
+        return {503, absl::StrCat("the socket ", socket, " is gone; a restart makes it anew\n")};
+    return {200, "alive\n"};
+  }
+  HttpReply AnswerReady() const {
     const Backends* backends = backends_;
     if (backends == nullptr) return {503, "starting, standing by, or stopping\n"};
     absl::Status ready = backends->CheckReady();
@@ -137,6 +149,7 @@ class Readiness {
   }
 
  private:
+  std::vector<std::string> sockets_;
   const Registration* registration_ = nullptr;
   std::atomic<const Backends*> backends_ = nullptr;  // set last
 };
@@ -167,17 +180,14 @@ using PageServers = std::vector<std::unique_ptr<HttpServer>>;
 
 // Probes on a port of their own, so that a reader of the metrics need not reach the probes.
 absl::StatusOr<PageServers> StartPages(const ServeOptions& options, MetricsPage& metrics,
-                                       const Readiness& readiness) {
-  HttpPages probes = {{"/healthz",
-                       [] {
-                         return HttpReply{200, "alive\n"};
-                       }},
-                      {"/readyz", [&readiness] { return readiness.AnswerPage(); }}};
+                                       const Probes& probes) {
+  HttpPages answers = {{"/healthz", [&probes] { return probes.AnswerHealth(); }},
+                       {"/readyz", [&probes] { return probes.AnswerReady(); }}};
   HttpPages figures = {{"/metrics", [&metrics] { return metrics.AnswerPage(); }}};
-  if (options.health_address.empty()) figures.merge(probes);
+  if (options.health_address.empty()) figures.merge(answers);
   PageServers servers;
   for (const auto& [address, pages] : {std::pair(options.metrics_address, std::move(figures)),
-                                       std::pair(options.health_address, std::move(probes))}) {
+                                       std::pair(options.health_address, std::move(answers))}) {
     if (address.empty()) continue;
     ASSIGN_OR_RETURN(auto server, StartHttpServer(address, pages));
     servers.push_back(std::move(server));
@@ -238,9 +248,9 @@ std::unique_ptr<Registration> RegisterWithKubelet(const ServeOptions& options) {
 absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr<Backends>()>& open) {
   StopSignal stop;
   Metrics metrics(options.mode);
-  Readiness readiness;
+  Probes probes(options);
   MetricsPage figures(metrics);
-  ASSIGN_OR_RETURN(PageServers pages, StartPages(options, figures, readiness));
+  ASSIGN_OR_RETURN(PageServers pages, StartPages(options, figures, probes));
   absl::StatusOr<Backends> opened = open();
   if (absl::IsCancelled(opened.status()) && StopAsked()) {
     LogInfo("serve", std::string(opened.status().message()));
@@ -251,7 +261,7 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
   const Services services(options, backends);
   ASSIGN_OR_RETURN(const Servers servers, StartServers(options, backends, services, &metrics));
   const auto registration = RegisterWithKubelet(options);
-  readiness.SetOpened(&backends, registration.get());
+  probes.SetOpened(&backends, registration.get());
   LogInfo("serve", "serving",
           {{"mode", options.mode},
            {"endpoint", options.endpoint},

@@ -49,6 +49,13 @@ TEST_CASE("a server becomes ready, serves CSI and its pages, and a SIGTERM ends 
   CHECK_FALSE(std::filesystem::exists(server.socket));
 }
 
+TEST_CASE("a server whose socket was deleted is not healthy, so that it is started anew") {
+  FakeServer server;
+  REQUIRE(server.AwaitReady());
+  REQUIRE(std::filesystem::remove(server.socket));
+  CHECK_THAT(Page(server.port, "/healthz"), Catch::Contains("503") && Catch::Contains(server.socket));
+}
+
 TEST_CASE("a server that was killed is followed by another on the same socket") {
   FakeServer first;
   REQUIRE(first.AwaitReady());

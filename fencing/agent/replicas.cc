@@ -33,6 +33,8 @@ constexpr std::chrono::seconds kNamedFor(15);
 constexpr size_t kMostReplicas = 32;  // what others name opens no more connections than this
 // Long enough not to flood controllers that are starting, short enough that a mount does not notice.
 constexpr absl::Duration kPauseBetweenRounds = absl::Milliseconds(200);
+// One that does not reach the array that a call is about takes its time to say so, for each call.
+constexpr std::chrono::seconds kAskedLast(10);
 constexpr absl::Duration kLongestCall = absl::Hours(24);  // whatever the caller would wait
 
 using Clock = std::chrono::steady_clock;
@@ -155,17 +157,29 @@ std::shared_ptr<const Replica> Replicas::ConnectTo(const std::string& address,
 }
 
 std::vector<std::shared_ptr<const Replica>> Replicas::ListReplicas(absl::Time deadline) {
-  std::vector<std::shared_ptr<const Replica>> all;
+  std::vector<std::shared_ptr<const Replica>> fine, failed;
   {
     absl::MutexLock lock(&mutex_);
     const auto known = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !replicas_.empty(); };
     mutex_.AwaitWithDeadline(absl::Condition(&known), deadline);
-    for (const auto& [address, entry] : replicas_) all.push_back(entry.replica);
+    const auto now = Clock::now();
+    for (const auto& [address, entry] : replicas_) {
+      const bool failed_now = entry.failed_at && now - *entry.failed_at < kAskedLast;
+      (failed_now ? failed : fine).push_back(entry.replica);
+    }
   }
-  std::stable_partition(all.begin(), all.end(), [](const auto& replica) {
+  fine.insert(fine.end(), failed.begin(), failed.end());
+  std::stable_partition(fine.begin(), fine.end(), [](const auto& replica) {
     return replica->channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
   });
-  return all;
+  return fine;
+}
+
+void Replicas::NoteOutcome(const Replica& replica, bool answered) {
+  absl::MutexLock lock(&mutex_);
+  const auto entry = replicas_.find(replica.address);
+  if (entry == replicas_.end()) return;
+  entry->second.failed_at = answered ? std::nullopt : std::make_optional(Clock::now());
 }
 
 absl::Status Replicas::PrepareCall(grpc::ClientContext* context, absl::Time deadline) const {
@@ -191,7 +205,9 @@ absl::Status Replicas::CallAny(const std::string& what, absl::Time deadline, con
       grpc::ClientContext context;
       RETURN_IF_ERROR(PrepareCall(&context, absl::Now() + left()));
       const absl::Status status = FromGrpcStatus(call(*replica->stub, &context));
-      if (!IsUnanswered(status, context)) return status;
+      const bool answered = !IsUnanswered(status, context);
+      NoteOutcome(*replica, answered);
+      if (answered) return status;
       last = absl::StrCat(replica->address, ": ", std::string(status.message()));
     }
     absl::SleepFor(std::min(kPauseBetweenRounds, left()));

@@ -39,8 +39,8 @@ class Replicas {
  public:
   explicit Replicas(ReplicaOptions options);
 
-  // All replicas, connected ones first. Waits until `deadline` for the first names to resolve; empty: none
-  // did.
+  // All replicas: connected ones first, of them the ones whose last call failed, within 10 s, last. Waits
+  // until `deadline` for the first names to resolve; empty: none did.
   std::vector<std::shared_ptr<const Replica>> ListReplicas(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
   // Connects at once to replicas that another one has named, as host:port with a number for the host. One
   // that is not named again within 15 s, and to which no configured name leads, goes. With 32 replicas no
@@ -57,10 +57,12 @@ class Replicas {
  private:
   struct Entry {
     std::shared_ptr<const Replica> replica;
-    std::optional<std::chrono::steady_clock::time_point> named_at;  // by another replica
+    std::optional<std::chrono::steady_clock::time_point> named_at;   // by another replica
+    std::optional<std::chrono::steady_clock::time_point> failed_at;  // if the last call was not answered
   };
 
   void RefreshReplicas() ABSL_LOCKS_EXCLUDED(mutex_);
+  void NoteOutcome(const Replica& replica, bool answered) ABSL_LOCKS_EXCLUDED(mutex_);
   std::shared_ptr<const Replica> ConnectTo(const std::string& address, const std::string& name) const;
 
   const ReplicaOptions options_;

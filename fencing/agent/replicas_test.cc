@@ -124,6 +124,29 @@ TEST_CASE("a replica that is leaving is left for another, also when its answer i
   CHECK(other.calls == 1);
 }
 
+// Such as one that does not reach an array: it would cost each mount the time that it takes to say so.
+TEST_CASE("a replica that could not answer is asked after the others for a while") {
+  std::atomic<int> failing = 0, failed = 0;  // the one that is asked first
+  const auto handler = [&](int number) -> Handler {
+    return [&, number](grpc::ServerContext*) {
+      int nobody = 0;
+      failing.compare_exchange_strong(nobody, number);
+      if (failing != number) return grpc::Status::OK;
+      ++failed;
+      return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the array does not answer");
+    };
+  };
+  FakeReplica one(handler(1)), other(handler(2));
+  ReplicasRig rig({one.address(), other.address()});
+  REQUIRE(testing::Eventually([&] {
+    const auto all = rig.replicas.ListReplicas(absl::Now());
+    for (const auto& each : all) each->channel->GetState(/*try_to_connect=*/true);
+    return all.size() == 2 && all.back()->channel->GetState(false) == GRPC_CHANNEL_READY;
+  }));
+  for (int i = 0; i < 10; ++i) CHECK(rig.Release(absl::Seconds(20)).ok());
+  CHECK(failed == 1);
+}
+
 TEST_CASE("a replica that names very many others makes a node open no more than 32 connections") {
   FakeReplica replica([](grpc::ServerContext*) { return grpc::Status::OK; });
   ReplicasRig rig({replica.address()});

@@ -106,6 +106,27 @@ TEST_CASE_METHOD(WithOneSilent,
   daemon.reset();
 }
 
+// It goes by a row that was read before the release.
+TEST_CASE_METHOD(WithOneSilent, "a target that is opened while it is drained is drained once more") {
+  EndTgtd();
+  const HeldAt drained("array.target.deleted");
+  Serve();
+  const GrantRow row = RowOf(grants[0]);
+  const auto volume = catalogue->volumes().FindVolume(row.cluster, row.volume);
+  REQUIRE(catalogue->grants().SetReleasing(row.generation) == absl::OkStatus());
+  drained.Arm();
+  absl::Status released;
+  std::jthread releasing([&] { released = targets->FinishReleasing({row}, absl::Now() + absl::Minutes(1)); });
+  REQUIRE(Eventually([&] { return drained.IsReached(); }));
+  CHECK(table->OpenTarget(row, volume->volume, {.path = store.VolumePath(row.volume)}) == absl::OkStatus());
+  drained.LetGo();
+  releasing.join();
+  CHECK(released == absl::OkStatus());
+  CHECK_FALSE(HasTarget(grants[0]));
+  store.LetAnswer();
+  daemon.reset();
+}
+
 // And so does no fence. Other nodes' calls for a shared volume wait in its line.
 TEST_CASE_METHOD(WithOneSilent,
                  "a release does not wait behind calls that wait inside the gate for a silent image") {
