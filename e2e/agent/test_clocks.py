@@ -1,12 +1,15 @@
-"""Controllers whose clocks differ, and one whose clock is set while it works: time of day decides nothing."""
+"""Controllers and a storage host whose clocks differ, or are set while they work: it decides nothing."""
 
 import time
 
 import pytest
 
+from agent.agents import AgentRig
 from agent.replicated import Leaders, ReplicatedRig
 from harness.checker import BlockChecker
 from harness.cleanup import wait_until
+from harness.clock import build_clock, clock_variables
+from harness.clock import set_clock as set_to
 from harness.processes import kill_pid
 from harness.volume import MIB, Volume
 
@@ -75,3 +78,49 @@ def test_a_node_is_failed_over_once_whatever_the_controllers_clocks_say(rig):
         rig.controllers[leading].kill()
         wait_until(lambda: leaders.last() != leading, 30, lambda: f"another one leads\n{rig.logs()}")
     assert not leaders.overlaps()
+
+
+class ClockedHost(AgentRig):
+    """Its storage host, the agent and its tgtd, has a time of day of its own."""
+
+    def make_controller(self, array):
+        controller = super().make_controller(array)
+        library, self.clock = self.folder / "clock.so", self.folder / "host.clock"
+        build_clock(library)
+        set_to(self.clock, 0)
+        self.agents[0].environment |= clock_variables(library, self.clock)
+        return controller
+
+
+@pytest.fixture
+def host(folder, xfs_pool):
+    with ClockedHost(folder / "host", xfs_pool, nodes=2) as rig:
+        yield rig
+
+
+@pytest.mark.timeout(300)
+def test_a_storage_host_whose_clock_is_set_serves_fences_and_frees_as_ever(host):
+    node, other = host.nodes
+    volume = Volume(host, node, "data", block=True, size=16 * MIB).up(with_controller=True)
+    writer = BlockChecker(volume, threads=2).start()
+    for number, seconds in enumerate((2 * HOUR, 0, -HOUR, 2 * HOUR)):
+        set_to(host.clock, seconds)
+        began = time.monotonic()
+        mover = Volume(host, other, f"mover-{number}", block=True, size=16 * MIB).up(with_controller=True)
+        snapshot = mover.snapshot(f"of-{number}")
+        host.fence(other.id, [mover.id])
+        mover.node = node
+        mover.controller_publish().stage().publish().down(with_controller=True)
+        mover.node = other
+        mover.down(with_controller=True)
+        host.unfence(other.id)
+        mover.controller.DeleteSnapshot(snapshot_id=snapshot)
+        mover.delete()
+        assert time.monotonic() - began < 60
+        writer.wait_for_writes(100)
+        assert writer.running()
+    kill_pid(host.agents[0].tgtd())
+    set_to(host.clock, 0)
+    writer.wait_for_writes(1000)
+    writer.stop_good()
+    writer.verify()
