@@ -1,6 +1,7 @@
 """Lunkeeper on the cluster, as its users install it: the chart, by helm."""
 
 import json
+import pathlib
 import subprocess
 from typing import Any
 
@@ -119,14 +120,14 @@ def rendered(cluster: Cluster, given: dict[str, Any]) -> list[Object]:
     return [thing for thing in yaml.safe_load_all(shown) if thing]
 
 
-def install(cluster: Cluster, **changes: object) -> str:
+def install(cluster: Cluster, *, chart: pathlib.Path = CHART, **changes: object) -> str:
     """Installs or upgrades, and waits until every pod is ready."""
     return helm(
         cluster,
         "upgrade",
         "--install",
         RELEASE,
-        CHART,
+        chart,
         "--values=-",
         "--wait",
         f"--timeout={WAIT_SECONDS}s",

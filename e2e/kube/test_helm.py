@@ -2,6 +2,7 @@
 
 import base64
 import json
+import pathlib
 
 import pytest
 
@@ -14,6 +15,8 @@ from kube.workloads import TEST_NAMESPACE
 from kube.writer import Writer
 
 NODE = "node-1"  # of the documents' commands
+# The chart of the last release; docs/development.md, "Releases".
+PREVIOUS = pathlib.Path(__file__).with_name("previous.tgz")
 
 
 @pytest.fixture
@@ -42,6 +45,18 @@ def test_an_upgrade_and_its_rollback_are_not_noticed_by_a_writer(workloads):
     deploy.helm(cluster, "rollback", deploy.RELEASE, "--wait")
     writer.goes_on()
     assert {"controller": 2, "node": 3, "datapath": 0} == replaced(upgraded, plugin_pods(cluster))
+    writer.stop()
+
+
+def test_an_upgrade_from_the_last_releases_chart_is_not_noticed_by_a_writer(workloads):
+    """What may not be changed of something that runs, such as a selector, shows only here."""
+    cluster = workloads.cluster
+    workloads.claim("data", size="64Mi", volumeMode="Block")
+    writer = Writer(workloads, "writer", "data", block=True).goes_on()
+    deploy.install(cluster, chart=PREVIOUS)
+    writer.goes_on()
+    deploy.install(cluster)
+    writer.goes_on()
     writer.stop()
 
 
