@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "controller/group_service.h"
 #include "controller/testing/controller_fixture.h"
 
 namespace lunkeeper {
@@ -104,6 +105,26 @@ TEST_CASE("where all arrays are removed, a creation is tried again soon, and the
   csi::v1::GetCapacityResponse capacity;
   REQUIRE(fixture.service->GetCapacity(nullptr, &request, &capacity).ok());
   CHECK(capacity.available_capacity() == 0);
+}
+
+TEST_CASE("a group of snapshots on an array that was removed can be deleted, and its data stay there") {
+  ServiceOfTwoArrays fixture;
+  const auto groups = MakeGroupControllerService(fixture);
+  csi::v1::CreateVolumeRequest request = CreateRequest("v");
+  (*request.mutable_parameters())["array"] = "a2";
+  csi::v1::CreateVolumeGroupSnapshotRequest make;
+  make.set_name("g");
+  make.add_source_volume_ids(fixture.MustCreate(request));
+  csi::v1::CreateVolumeGroupSnapshotResponse made;
+  REQUIRE(groups->CreateVolumeGroupSnapshot(nullptr, &make, &made).ok());
+  const csi::v1::VolumeGroupSnapshot& group = made.group_snapshot();
+  csi::v1::DeleteVolumeGroupSnapshotRequest erase;
+  erase.set_group_snapshot_id(group.group_snapshot_id());
+  erase.add_snapshot_ids(group.snapshots(0).snapshot_id());
+  csi::v1::DeleteVolumeGroupSnapshotResponse erased;
+  fixture.removed = "a2";
+  CHECK(groups->DeleteVolumeGroupSnapshot(nullptr, &erase, &erased).ok());
+  CHECK(fixture.second.GetGroup(SnapshotGroupId(group.group_snapshot_id())).ok());
 }
 
 // The answer to the first call was lost, and the orchestrator repeats it.

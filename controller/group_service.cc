@@ -38,7 +38,7 @@ absl::Status CheckMembers(const SnapshotGroup& group, const Ids& ids) {
 
 class GroupControllerService final : public v1::GroupController::Service {
  public:
-  explicit GroupControllerService(Arrays& arrays) : groups_(MakeGroupRouter(arrays)) {}
+  explicit GroupControllerService(Arrays& arrays) : arrays_(arrays), groups_(MakeGroupRouter(arrays)) {}
 
   grpc::Status GroupControllerGetCapabilities(ServerContext*,
                                               const v1::GroupControllerGetCapabilitiesRequest*,
@@ -67,6 +67,8 @@ class GroupControllerService final : public v1::GroupController::Service {
   grpc::Status DeleteVolumeGroupSnapshot(ServerContext*, const v1::DeleteVolumeGroupSnapshotRequest* request,
                                          v1::DeleteVolumeGroupSnapshotResponse*) override {
     return AnswerRpc([&]() -> absl::Status {
+      // As volumes and snapshots: nobody can say what a group has on an array that was removed.
+      if (arrays_.IsRemoved(ArrayNameIn(request->group_snapshot_id()))) return absl::OkStatus();
       const absl::StatusOr<SnapshotGroup> group = Find(request->group_snapshot_id(), request->snapshot_ids());
       // Deleted already, perhaps by a call whose answer was lost.
       if (absl::IsNotFound(group.status())) return absl::OkStatus();
@@ -94,6 +96,7 @@ class GroupControllerService final : public v1::GroupController::Service {
     return group;
   }
 
+  Arrays& arrays_;
   const std::unique_ptr<SnapshotGroups> groups_;  // of all arrays
 };
 
