@@ -4,6 +4,7 @@
 #include <string>
 
 #include "controller/testing/controller_fixture.h"
+#include "controller/volume_creator.h"
 
 namespace lunkeeper {
 namespace {
@@ -27,6 +28,33 @@ csi::v1::CreateVolumeRequest CreateWith(const Parameters& parameters) {
   request.mutable_mutable_parameters()->insert(parameters.begin(), parameters.end());
   return request;
 }
+
+// Makes volumes, knows no limits, and is asked for nothing else.
+class AgentWithoutLimits final : public VolumeStore {
+ public:
+  explicit AgentWithoutLimits(VolumeStore& inner) : inner_(inner) {}
+  absl::StatusOr<Volume> CreateVolume(const VolumeSpec& spec) override {
+    VolumeSpec known = spec;
+    known.limits = {};
+    return inner_.CreateVolume(known);
+  }
+  absl::StatusOr<Volume> ModifyVolume(const VolumeId&, const VolumeChange&) override { return Unknown(); }
+  absl::Status DeleteVolume(const VolumeId&) override { return Unknown(); }
+  absl::StatusOr<Volume> GetVolume(const VolumeId&) override { return Unknown(); }
+  absl::StatusOr<Page<Volume>> ListVolumes(const std::string&, size_t) override { return Unknown(); }
+  absl::StatusOr<Volume> ExpandVolume(const VolumeId&, uint64_t) override { return Unknown(); }
+  absl::StatusOr<Snapshot> CreateSnapshot(const std::string&, const VolumeId&) override { return Unknown(); }
+  absl::Status DeleteSnapshot(const SnapshotId&) override { return Unknown(); }
+  absl::StatusOr<Snapshot> GetSnapshot(const SnapshotId&) override { return Unknown(); }
+  absl::StatusOr<Page<Snapshot>> ListSnapshots(const VolumeId&, const std::string&, size_t) override {
+    return Unknown();
+  }
+  absl::StatusOr<PoolCapacity> GetCapacity() override { return Unknown(); }
+
+ private:
+  static absl::Status Unknown() { return absl::UnimplementedError("an older version"); }
+  VolumeStore& inner_;
+};
 
 }  // namespace
 
@@ -120,6 +148,17 @@ TEST_CASE_METHOD(ModifyFixture,
   REQUIRE(Unpublish(volume, kNodeA).ok());
   CHECK(MustCreate(request) == volume);
   CHECK(SpecOf(volume).digests == Digests::kAll);
+}
+
+// The provisioner forgets a volume whose creation has failed for good.
+TEST_CASE_METHOD(ModifyFixture, "a volume that its older agent makes without limits is not given up") {
+  AgentWithoutLimits agent(array);
+  VolumeCreator creator(*arrays, array);
+  VolumeSpec spec;
+  spec.name = "v";
+  const auto made = creator.CreateOnce(agent, spec, {.max_iops = 200}, nullptr);
+  CHECK(absl::IsUnavailable(made.status()));
+  CHECK(array.ListVolumes("", 0)->items.size() == 1);
 }
 
 TEST_CASE_METHOD(ModifyFixture, "a grant carries the limits to the node") {

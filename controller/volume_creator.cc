@@ -132,7 +132,11 @@ absl::StatusOr<Volume> VolumeCreator::CreateOnce(VolumeStore& store, VolumeSpec 
   // An agent of an older version has made it without: it says so now, or has been upgraded since.
   if (made->spec.digests < spec.digests) change.digests = spec.digests;
   if (WithChange(made->spec, change) == made->spec) return made;
-  return store.ModifyVolume(made->id, change);
+  const absl::StatusOr<Volume> changed = store.ModifyVolume(made->id, change);
+  if (!absl::IsUnimplemented(changed.status())) return changed;
+  // By an agent of an older version. The volume is there, and what orchestrators take for a failure for good
+  // would let them forget it.
+  return absl::UnavailableError(changed.status().message());
 }
 
 }  // namespace lunkeeper
