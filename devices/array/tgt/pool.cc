@@ -35,6 +35,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "devices/array/full_pool.h"
 #include "devices/array/tgt/image_errors.h"
 #include "devices/array/tgt/pool_blocks.h"
 #include "devices/array/tgt/pool_clones.h"
@@ -45,8 +46,8 @@ namespace lunkeeper {
 namespace {
 
 constexpr uint64_t kLargestVolume = (16ull << 40) - kMiB;  // the largest file of an ext4 with 4 KiB blocks
-// Between two looks at whether to give up: a tenth of a second on a slow disk.
-constexpr size_t kCopyChunk = 16 * kMiB;
+// Between two looks at whether to give up, and at what room is left, which nodes write to meanwhile.
+constexpr size_t kCopyChunk = kFullPoolBytes / 4;
 
 uint64_t TakenBytes(const struct stat& file) { return static_cast<uint64_t>(file.st_blocks) * 512; }
 
@@ -153,8 +154,9 @@ absl::Status Pool::CloneImage(const std::string& from, const std::string& to, ui
   RETURN_IF_ERROR(SyncImageFile(source.get(), from, ::fdatasync));
   return WriteNewFile(to, [&](int fd) -> absl::Status {
     if (::ioctl(fd, FICLONE, source.get()) != 0) return FileError("clone to", to, errno);
+    ASSIGN_OR_RETURN(const uint64_t shared, MeasureFile(fd, to));
     RETURN_IF_ERROR(SetSize(fd, to, size_bytes, provisioning));
-    return own_space ? UnshareData(fd, to) : absl::OkStatus();
+    return own_space ? UnshareData(fd, to, shared) : absl::OkStatus();
   });
 }
 

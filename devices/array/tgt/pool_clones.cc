@@ -193,7 +193,10 @@ absl::Status PoolClones::ShareAll(std::chrono::steady_clock::time_point end) {
 absl::Status PoolClones::CompleteOne(const File& file) {
   const PoolClone& clone = file.clone;
   RETURN_IF_ERROR(SetSize(file.to.get(), clone.to, clone.size_bytes, Provisioning::kThin));
-  if (clone.own_space) RETURN_IF_ERROR(UnshareData(file.to.get(), clone.to));
+  if (clone.own_space) {
+    ASSIGN_OR_RETURN(const uint64_t shared, MeasureFile(file.to.get(), clone.to));
+    RETURN_IF_ERROR(UnshareData(file.to.get(), clone.to, shared));
+  }
   return ::fsync(file.to.get()) == 0 ? absl::OkStatus() : FileError("sync", clone.to, errno);
 }
 

@@ -1,11 +1,15 @@
+// What is shared is copied in pieces, and only while there is room for all that is still shared: until then
+// each write to the other image needs new space, also of a thick volume, and thin ones take space meanwhile.
 #include "devices/array/tgt/pool_file.h"
 
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -16,12 +20,25 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/status_macros.h"
+#include "devices/array/full_pool.h"
 
 namespace lunkeeper {
 namespace {
 
 // Of an image's file, so that it lasts as long.
 constexpr char kCacheIdAttribute[] = "user.lunkeeper.cache_id";
+// Between two looks at what room is left.
+constexpr off_t kUnshareAtOnce = kFullPoolBytes / 4;
+
+absl::Status CheckRoomFor(uint64_t shared, int fd, const std::string& path) {
+  struct statvfs pool {};
+  if (::fstatvfs(fd, &pool) != 0) return FileError("measure the pool of", path, errno);
+  const uint64_t free = pool.f_bavail * pool.f_frsize;
+  if (free >= shared + kFullPoolBytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "pool: copy shared data of ", path, ": ", free, " bytes are left, and ", shared,
+      " are still to be copied: thin volumes have grown meanwhile; delete some, or grow the pool"));
+}
 
 }  // namespace
 
@@ -105,13 +122,22 @@ absl::Status SetSize(int fd, const std::string& path, uint64_t size_bytes, Provi
   return absl::OkStatus();
 }
 
+absl::StatusOr<uint64_t> MeasureFile(int fd, const std::string& path) {
+  struct stat file {};
+  if (::fstat(fd, &file) != 0) return FileError("look at", path, errno);
+  return static_cast<uint64_t>(file.st_blocks) * 512;
+}
+
 // Of what is written only: for the rest the call would allocate space, also in a thin file.
-absl::Status UnshareData(int fd, const std::string& path) {
+absl::Status UnshareData(int fd, const std::string& path, uint64_t shared) {
   off_t offset = 0;
   while ((offset = ::lseek(fd, offset, SEEK_DATA)) >= 0) {
-    const off_t end = ::lseek(fd, offset, SEEK_HOLE);
+    const off_t end = std::min<off_t>(::lseek(fd, offset, SEEK_HOLE), offset + kUnshareAtOnce);
     if (end < offset) return FileError("find data of", path, errno);
+    FAIL_POINT("array.unshare.piece");
+    RETURN_IF_ERROR(CheckRoomFor(shared, fd, path));
     if (::fallocate(fd, FALLOC_FL_UNSHARE_RANGE, offset, end - offset) == 0) {
+      shared -= std::min<uint64_t>(shared, static_cast<uint64_t>(end - offset));
       offset = end;
     } else if (errno == EOPNOTSUPP) {
       return absl::FailedPreconditionError(

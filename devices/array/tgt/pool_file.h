@@ -39,7 +39,10 @@ absl::Status WriteNewFile(const std::string& path, const std::function<absl::Sta
 // What is before `allocated` has its space already.
 absl::Status SetSize(int fd, const std::string& path, uint64_t size_bytes, Provisioning provisioning,
                      off_t allocated = 0);
-// Gives a file whose blocks are shared its own copies of them. FAILED_PRECONDITION: this file system cannot.
-absl::Status UnshareData(int fd, const std::string& path);
+// How many bytes of the file system it takes, shared ones too.
+absl::StatusOr<uint64_t> MeasureFile(int fd, const std::string& path);
+// Gives a file whose blocks are shared its own copies of them; at most `shared` bytes are.
+// RESOURCE_EXHAUSTED: there is no room for all that is left. FAILED_PRECONDITION: this file system cannot.
+absl::Status UnshareData(int fd, const std::string& path, uint64_t shared);
 
 }  // namespace lunkeeper

@@ -35,6 +35,12 @@ struct QuotaFixture {
   std::unique_ptr<Array> array;
 };
 
+// What nodes write to thin volumes meanwhile.
+void WriteAllBut(const LoopMount& pool, uint64_t left) {
+  const auto free = std::filesystem::space(pool.path()).available;
+  Run(absl::StrCat("fallocate -l ", free - left, " ", pool.path(), "/written"));
+}
+
 }  // namespace
 
 TEST_CASE_METHOD(QuotaFixture, "a cluster is promised its quota and no more, in whatever way it asks") {
@@ -103,6 +109,55 @@ TEST_CASE("copies that wait for each other have their room, or are refused") {
   held.LetGo();
   clone.name = "a";
   CHECK(Eventually([&] { return array->volumes().CreateVolume(clone).ok(); }));
+}
+
+TEST_CASE("a copy under way leaves the last room of the pool to nodes") {
+  const HeldAt held("array.copy.chunk");
+  const TempDir directory;
+  const LoopMount mount(directory.path(), "340M", "mkfs.xfs -q -m reflink=0");
+  ArrayFixture fixture(mount.path() + "/pool");
+  fixture.options.copy_wait = absl::Seconds(60);
+  REQUIRE(fixture.Open() == absl::OkStatus());
+  const auto array = fixture.Cluster();
+  const auto volume = array->volumes().CreateVolume(Spec("v", 64));
+  REQUIRE(volume.ok());
+  Run("dd if=/dev/urandom conv=notrunc bs=1M count=60 2>/dev/null of=" + mount.path() + "/pool/volumes/" +
+      volume->id.value());
+  VolumeSpec clone = Spec("a", 64);
+  clone.source_volume = volume->id;
+  held.Arm();
+  auto copied = std::async(std::launch::async, [&] { return array->volumes().CreateVolume(clone).status(); });
+  REQUIRE(Eventually([&] { return held.IsReached(); }));  // 4 of 60
+  WriteAllBut(mount, 20 * kMiB);
+  held.LetGo();
+  const absl::Status full = copied.get();
+  CHECK(absl::IsResourceExhausted(full));
+  CHECK_THAT(std::string(full.message()), Catch::Contains("kept free"));
+}
+
+TEST_CASE("a snapshot of a thick volume is given up while there is room for what it shares still") {
+  const HeldAt held("array.unshare.piece");
+  const TempDir directory;
+  const LoopMount mount(directory.path(), "400M");
+  ArrayFixture fixture(mount.path() + "/pool");
+  REQUIRE(fixture.Open() == absl::OkStatus());
+  const auto array = fixture.Cluster();
+  VolumeSpec thick = Spec("v", 96);
+  thick.provisioning = Provisioning::kThick;
+  const auto volume = array->volumes().CreateVolume(thick);
+  REQUIRE(volume.ok());
+  Run("dd if=/dev/urandom conv=notrunc bs=1M count=96 2>/dev/null of=" + mount.path() + "/pool/volumes/" +
+      volume->id.value());
+  held.Arm();
+  auto taken = std::async(std::launch::async,
+                          [&] { return array->volumes().CreateSnapshot("s", volume->id).status(); });
+  REQUIRE(Eventually([&] { return held.IsReached(); }));
+  WriteAllBut(mount, 60 * kMiB);
+  held.LetGo();
+  const absl::Status full = taken.get();
+  CHECK(absl::IsResourceExhausted(full));
+  CHECK_THAT(std::string(full.message()), Catch::Contains("still to be copied"));
+  CHECK(std::filesystem::space(mount.path()).available >= 50 * kMiB);
 }
 
 TEST_CASE_METHOD(QuotaFixture, "a quota that was lowered takes nothing away, and forbids more") {

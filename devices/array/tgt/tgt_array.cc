@@ -199,7 +199,7 @@ absl::Status TgtArrayImpl::OpenStore() {
 
 absl::Status TgtArrayImpl::MakeParts() {
   room_ = std::make_unique<PoolRoom>(options_.limits, *store_.images, *store_.catalogue);
-  copies_ = std::make_unique<VolumeCopies>(*store_.catalogue, *store_.images, gates_);
+  copies_ = std::make_unique<VolumeCopies>(*store_.catalogue, *store_.images, *room_, gates_);
   // The callbacks use parts that are made below; they are called only after StartServing.
   ASSIGN_OR_RETURN(servers_,
                    TgtServers::Make({.array = options_.name,

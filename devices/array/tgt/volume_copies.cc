@@ -7,10 +7,29 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 
 namespace lunkeeper {
+
+// A copy waits for others, perhaps for hours, and one that is resumed has lost its reservation; nodes write
+// on all the while. Their writes must not fail for it.
+absl::Status VolumeCopies::CopyWithRoom(const std::string& from, const std::string& to, uint64_t size_bytes,
+                                        Provisioning provisioning,
+                                        const CopyQueue::Progress& progress) const {
+  const std::string what = absl::StrCat("copy to ", to);
+  const bool thick = provisioning == Provisioning::kThick;
+  ASSIGN_OR_RETURN(const uint64_t data, images_.MeasureImage(from));
+  RETURN_IF_ERROR(room_.CheckFree(what, thick ? size_bytes : data));
+  absl::Status room;
+  const auto go_on = [&](uint64_t done_bytes) {
+    if (!thick) room = room_.CheckFree(what, 0);  // a thick one has taken its space
+    return room.ok() && progress(done_bytes);
+  };
+  const absl::Status copied = images_.CopyImage(from, to, size_bytes, provisioning, go_on);
+  return room.ok() ? copied : room;
+}
 
 void VolumeCopies::BeginVolumeCopy(const VolumeRow& row, const std::string& from,
                                    std::shared_ptr<void> room) {
@@ -18,7 +37,7 @@ void VolumeCopies::BeginVolumeCopy(const VolumeRow& row, const std::string& from
     const Volume& volume = row.volume;
     const std::string path = images_.VolumePath(volume.id);
     absl::Status status =
-        images_.CopyImage(from, path, volume.spec.size_bytes, volume.spec.provisioning, progress);
+        CopyWithRoom(from, path, volume.spec.size_bytes, volume.spec.provisioning, progress);
     if (absl::IsCancelled(status)) return status;
     if (status.ok()) status = catalogue_.volumes().SetVolumeReady(volume.id);
     if (status.ok()) {
@@ -37,8 +56,8 @@ void VolumeCopies::BeginSnapshotCopy(const SnapshotRow& row, std::shared_ptr<voi
   const auto copy = [this, row, room = std::move(room)](const CopyQueue::Progress& progress) {
     const Snapshot& snapshot = row.snapshot;
     const std::string path = images_.SnapshotPath(snapshot.source, snapshot.id);
-    absl::Status status = images_.CopyImage(images_.VolumePath(snapshot.source), path, snapshot.size_bytes,
-                                            Provisioning::kThin, progress);
+    absl::Status status = CopyWithRoom(images_.VolumePath(snapshot.source), path, snapshot.size_bytes,
+                                       Provisioning::kThin, progress);
     if (absl::IsCancelled(status)) return status;
     if (status.ok()) status = catalogue_.volumes().SetSnapshotReady(snapshot.id);
     if (status.ok()) {

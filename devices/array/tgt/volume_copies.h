@@ -14,14 +14,15 @@
 #include "devices/array/tgt/catalogue.h"
 #include "devices/array/tgt/copy_queue.h"
 #include "devices/array/tgt/image_store.h"
+#include "devices/array/tgt/pool_room.h"
 #include "devices/array/tgt/volume_gates.h"
 
 namespace lunkeeper {
 
 class VolumeCopies {
  public:
-  VolumeCopies(Catalogue& catalogue, const ImageStore& images, VolumeGates& gates)
-      : catalogue_(catalogue), images_(images), gates_(gates) {}
+  VolumeCopies(Catalogue& catalogue, const ImageStore& images, const PoolRoom& room, VolumeGates& gates)
+      : catalogue_(catalogue), images_(images), room_(room), gates_(gates) {}
 
   // `from` is the source's path in the pool; `room` is held until the copy has ended. Returns at once.
   void BeginVolumeCopy(const VolumeRow& row, const std::string& from, std::shared_ptr<void> room = nullptr);
@@ -37,11 +38,15 @@ class VolumeCopies {
  private:
   // An image has its own name only when it is whole and its row is ready.
   absl::StatusOr<bool> IsFinished(const std::string& path) const;
+  // As ImageStore::CopyImage. RESOURCE_EXHAUSTED: the pool runs full.
+  absl::Status CopyWithRoom(const std::string& from, const std::string& to, uint64_t size_bytes,
+                            Provisioning provisioning, const CopyQueue::Progress& progress) const;
   // The path of what a volume is copied from.
   absl::StatusOr<std::string> FindSource(const ClusterId& cluster, const VolumeSpec& spec);
 
   Catalogue& catalogue_;
   const ImageStore& images_;
+  const PoolRoom& room_;
   VolumeGates& gates_;
   CopyQueue queue_;  // last: its thread uses the others
 };
