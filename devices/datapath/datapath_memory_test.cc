@@ -109,25 +109,25 @@ TEST_CASE("a volume whose target is away leaves the others enough memory") {
   CHECK(status == 0);
 }
 
-// As write-back does it the moment an array goes away: many writes of 128 KiB at once, to each of its
-// volumes.
+// As write-back does it the moment an array goes away: many writes at once, to each of its volumes.
 TEST_CASE("volumes of an array that is away leave a volume of another one enough memory") {
-  const std::string size = GENERATE("128K", "1M");
-  INFO(size);
+  const std::string size = GENERATE("1M", "16M");
+  const int volumes = GENERATE(2, 16);
+  INFO(size << ", " << volumes << " volumes");
   TempDir dir;
   Target away(dir), target(dir);
-  away.AddLun(1, 256 * kMiB);
-  away.AddLun(2, 256 * kMiB);
-  target.AddLun(3, 256 * kMiB);
+  target.AddLun(volumes + 1, 256 * kMiB);
   Datapath datapath(dir, {"--pool-mib=16", "--threads=1"});
-  const std::vector<Device> stuck = {MustAttach(datapath, away.RequestFor(1)),
-                                     MustAttach(datapath, away.RequestFor(2))};
-  const Device device = MustAttach(datapath, target.RequestFor(3));
+  std::vector<Device> stuck;
+  for (int i = 1; i <= volumes; ++i) {
+    away.AddLun(i, 64 * kMiB);
+    stuck.push_back(MustAttach(datapath, away.RequestFor(i)));
+  }
+  const Device device = MustAttach(datapath, target.RequestFor(volumes + 1));
   ::kill(away.pid(), SIGSTOP);
   std::vector<pid_t> writers;
-  for (int i = 0; i < 32; ++i) {
-    writers.push_back(Spawn({"dd", "if=/dev/zero", "of=" + stuck[static_cast<size_t>(i % 2)].path,
-                             "bs=" + size, "count=1", absl::StrCat("seek=", i), "oflag=direct"},
+  for (const Device& each : stuck) {
+    writers.push_back(Spawn({"dd", "if=/dev/zero", "of=" + each.path, "bs=" + size, "count=1", "conv=fsync"},
                             dir / "dd.log"));
   }
   absl::SleepFor(absl::Seconds(1));  // by now all of them have written what they can

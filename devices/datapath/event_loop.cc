@@ -176,15 +176,17 @@ void EventLoop::SetStarved(Member& member, bool starved) {
   }
 }
 
-// In turn, so that each gets its share of what others have freed.
+// In turn, behind the last one that got something, so that each gets its share of what others have freed.
 void EventLoop::FeedStarved() {
   if (!resources_.CanTakeAny()) return;
-  ++first_fed_;
+  const size_t first = first_fed_;
   for (size_t i = 0; i < members_.size(); ++i) {
-    Member& member = members_[(first_fed_ + i) % members_.size()];
-    if (!member.starved) continue;
-    const WorkOnVolume work(member.channel->slot());
-    OnFuse(member);
+    const size_t at = (first + i) % members_.size();
+    if (!members_[at].starved) continue;
+    const size_t before = resources_.in_flight();
+    const WorkOnVolume work(members_[at].channel->slot());
+    OnFuse(members_[at]);
+    if (resources_.in_flight() > before) first_fed_ = at + 1;
   }
 }
 

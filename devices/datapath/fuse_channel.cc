@@ -76,8 +76,13 @@ bool IoResources::CanTakeAny() {
 char* IoResources::TakeStaging() { return std::exchange(staging_, nullptr); }
 
 FuseChannel::FuseChannel(UniqueFd fuse, std::unique_ptr<Lun> lun, VolumeSlot* slot, bool resend,
-                         IoResources* resources)
-    : fuse_(std::move(fuse)), lun_(std::move(lun)), slot_(slot), resources_(resources), resend_(resend) {}
+                         IoResources* resources, std::shared_ptr<ReserveUse> array)
+    : fuse_(std::move(fuse)),
+      lun_(std::move(lun)),
+      slot_(slot),
+      resources_(resources),
+      resend_(resend),
+      array_(std::move(array)) {}
 
 // Failed counts: the kernel's requests are then answered with EIO, at once, instead of waiting for ever.
 bool FuseChannel::settled() const {
@@ -96,12 +101,25 @@ void FuseChannel::Open() {
 
 // A volume takes more only while it holds less than is free, both of the requests and of the whole blocks
 // outside the reserve, and takes nothing while its target is away. So each volume that gets stuck leaves at
-// least half of what it found. The reserve is for volumes with nothing in flight, so that they go on, one
-// request at a time; but not for a volume whose target is silent.
-bool FuseChannel::MayTake() const {
+// least half of what it found.
+bool FuseChannel::HasShare() const {
+  return charged_bytes_ < resources_->shared_bytes() && in_flight_ < resources_->free_requests();
+}
+
+// The reserve is for volumes with nothing in flight, so that they go on, one request at a time; but not for a
+// volume whose target is silent. When an array has just fallen silent all its volumes look well, so what
+// holds for a volume outside the reserve holds for an array inside: it leaves at least half of what it found.
+// A volume that has failed owes its callers errors, and keeps nothing.
+bool FuseChannel::MayTakeReserve() const {
+  if (in_flight_ > 0) return false;
+  if (slot_->lun.health == LunHealth::kFailed) return true;
+  return !slot_->lun.stalled && array_->bytes < resources_->pool().whole_bytes();
+}
+
+bool FuseChannel::MayTake() {
   if (slot_->lun.health == LunHealth::kReconnecting || !resources_->CanTakeAny()) return false;
-  if (charged_bytes_ < resources_->shared_bytes() && in_flight_ < resources_->free_requests()) return true;
-  return in_flight_ == 0 && !slot_->lun.stalled;
+  reserves_ = !HasShare();
+  return !reserves_ || MayTakeReserve();
 }
 
 // A volume that has failed owes its callers an error each, at once.
@@ -190,6 +208,7 @@ IoRequest* FuseChannel::NewRequest(const fuse::Request& request, LunOp op) {
   io->done = &FuseChannel::OnCompleted;
   io->channel = this;
   io->unique = request.unique;
+  io->reserved = reserves_;
   ++in_flight_;
   return io;
 }
@@ -210,6 +229,7 @@ void FuseChannel::StartTransfer(const fuse::Request& request) {
   io->data = io->block;
   if (!write && resources_->splice_pipe().TakesSize(request.length)) AskForDelivery(io);
   charged_bytes_ += io->charge;
+  array_->bytes += io->reserved ? io->charge : 0;
   lun_->Submit(io);
 }
 
@@ -259,6 +279,7 @@ void FuseChannel::FinishRequest(IoRequest* io) {
   if (io->block != nullptr) {
     resources_->pool().Free(io->block);
     charged_bytes_ -= io->charge;
+    array_->bytes -= io->reserved ? io->charge : 0;
   }
   --in_flight_;
   resources_->ReturnRequest(io);

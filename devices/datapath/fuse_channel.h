@@ -24,6 +24,12 @@ namespace lunkeeper {
 
 class FuseChannel;
 
+// What the volumes of one array have out of the reserve of one loop: they fall silent together, and for a
+// while nobody knows it. The loop's own while channels of it use it.
+struct ReserveUse {
+  size_t bytes = 0;
+};
+
 // One request of the kernel's on its way.
 struct IoRequest : LunRequest {
   FuseChannel* channel = nullptr;
@@ -31,6 +37,7 @@ struct IoRequest : LunRequest {
   fuse_out_header reply{};  // before data that need not come through here
   char* block = nullptr;    // of the pool; null where no data move
   size_t charge = 0;        // what the block costs the channel's quota
+  bool reserved = false;    // taken on out of the reserve
   IoRequest* next_free = nullptr;
 };
 
@@ -51,7 +58,7 @@ class IoResources {
   size_t in_flight() const { return in_flight_; }
   size_t free_requests() const { return requests_.size() - in_flight_; }
   // What can be given out in whole blocks, but for a reserve. A channel takes of that one only while it has
-  // nothing in flight and its target answers.
+  // nothing in flight, its target answers, and its array has taken less of it than is left.
   size_t shared_bytes() const { return std::max(pool_.whole_bytes(), reserve_bytes_) - reserve_bytes_; }
   // Few whole blocks are left: better to copy data than to keep a block for them that is larger.
   bool scarce() const { return pool_.whole_bytes() < pool_.size_bytes() / 4; }
@@ -76,8 +83,9 @@ class FuseChannel {
     kGone,     // the connection was aborted
   };
 
-  // `resend`: another process has read requests from `fuse` and died.
-  FuseChannel(UniqueFd fuse, std::unique_ptr<Lun> lun, VolumeSlot* slot, bool resend, IoResources* resources);
+  // `resend`: another process has read requests from `fuse` and died. `array`: of this loop's channels to it.
+  FuseChannel(UniqueFd fuse, std::unique_ptr<Lun> lun, VolumeSlot* slot, bool resend, IoResources* resources,
+              std::shared_ptr<ReserveUse> array);
 
   // The Lun has settled (it is ready, or failed): lets the kernel send again what a predecessor took along,
   // and from now on requests are read.
@@ -95,7 +103,9 @@ class FuseChannel {
   VolumeSlot& slot() { return *slot_; }
 
  private:
-  bool MayTake() const;
+  bool HasShare() const;
+  bool MayTakeReserve() const;
+  bool MayTake();
   bool IsLimited();
   void CountLimited(const fuse::Request& request);
   void DispatchRequest(const fuse::Request& request);
@@ -114,11 +124,13 @@ class FuseChannel {
   VolumeSlot* const slot_;
   IoResources* const resources_;
   const bool resend_;
+  const std::shared_ptr<ReserveUse> array_;
 
   bool open_ = false;
   RateLimiter limiter_;
   size_t charged_bytes_ = 0;  // of the pool
   size_t in_flight_ = 0;      // requests
+  bool reserves_ = false;     // what is read next is taken on out of the reserve
 };
 
 }  // namespace lunkeeper

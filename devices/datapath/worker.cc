@@ -42,6 +42,13 @@ const char* HealthName(LunHealth health) {
   return index < kNames.size() ? kNames[index] : "unknown";
 }
 
+// `iqn...:ARRAY:VOLUME:GENERATION`, as the built-in array names its targets. Of another's, the whole name.
+std::string ArrayOf(const std::string& target) {
+  size_t end = target.rfind(':');
+  if (end != target.npos && end > 0) end = target.rfind(':', end - 1);
+  return end == target.npos || end == target.find(':') ? target : target.substr(0, end);
+}
+
 LunOptions OptionsOf(const datapath::Attach& volume, uint64_t replacement_timeout_ms) {
   LunOptions options;
   options.connection = FromMessage(volume.connection());
@@ -106,29 +113,40 @@ class Worker {
  private:
   struct Volume {
     std::string name;
+    std::string array;
     EventLoop* loop;
-    std::unique_ptr<FuseChannel> channel;
+    std::shared_ptr<ReserveUse> reserve_use = nullptr;  // with the loop's other volumes of that array
+    std::unique_ptr<FuseChannel> channel = nullptr;
     LunHealth reported = LunHealth::kConnecting;
   };
 
   absl::Status AddVolume(const datapath::WorkerCommand& command, UniqueFd fuse) {
     if (volumes_.count(command.slot()) != 0) return absl::AlreadyExistsError("the slot is taken");
     VolumeSlot& slot = memory_.state()->slots[command.slot()];
-    EventLoop* loop = LeastLoaded();
-    auto channel = MakeChannel(command, std::move(fuse), slot, *loop);
-    Volume& volume = volumes_[command.slot()];
-    volume = {.name = command.add().volume().volume(), .loop = loop, .channel = std::move(channel)};
+    Volume added{.name = command.add().volume().volume(),
+                 .array = ArrayOf(command.add().volume().connection().target()),
+                 .loop = LeastLoaded()};
+    added.reserve_use = UseOf(added.array, added.loop);
+    added.channel = MakeChannel(command, std::move(fuse), slot, added);
+    const Volume& volume = volumes_[command.slot()] = std::move(added);
     PostCommand(volume, LoopCommand::Kind::kAdd, 0, "");
     return absl::OkStatus();
   }
 
   std::unique_ptr<FuseChannel> MakeChannel(const datapath::WorkerCommand& command, UniqueFd fuse,
-                                           VolumeSlot& slot, EventLoop& loop) const {
+                                           VolumeSlot& slot, const Volume& volume) const {
     const WorkOnVolume work(slot);
     auto lun = MakeLun(OptionsOf(command.add().volume(), replacement_timeout_ms_), &slot.lun);
     lun->Start();
     return std::make_unique<FuseChannel>(std::move(fuse), std::move(lun), &slot, command.add().resend(),
-                                         &loop.resources());
+                                         &volume.loop->resources(), volume.reserve_use);
+  }
+
+  std::shared_ptr<ReserveUse> UseOf(const std::string& array, const EventLoop* loop) const {
+    const auto found = std::ranges::find_if(volumes_, [&](const auto& entry) {
+      return entry.second.array == array && entry.second.loop == loop;
+    });
+    return found == volumes_.end() ? std::make_shared<ReserveUse>() : found->second.reserve_use;
   }
 
   void PostCommand(const Volume& volume, LoopCommand::Kind kind, uint64_t tag, const std::string& reason) {

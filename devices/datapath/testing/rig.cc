@@ -39,7 +39,10 @@ std::string Slurp(const std::string& path) {
   return text.str();
 }
 
-std::string NameOf(int number) { return absl::StrCat("iqn.2026-11.io.lunkeeper:test:v", number, ":1"); }
+// Each tgtd is an array of its own.
+std::string NameOf(int port, int number) {
+  return absl::StrCat("iqn.2026-11.io.lunkeeper:test", port, ":v", number, ":1");
+}
 
 }  // namespace
 
@@ -178,7 +181,7 @@ void Target::AddLun(int number, uint64_t size_bytes) {
 void Target::Define(int number) const {
   const std::string id = absl::StrCat(number);
   const std::string user = absl::StrCat("u", number);
-  Admin({"--op", "new", "--mode", "target", "--tid", id, "-T", NameOf(number)});
+  Admin({"--op", "new", "--mode", "target", "--tid", id, "-T", NameOf(port_, number)});
   Admin({"--op", "new", "--mode", "logicalunit", "--tid", id, "--lun", "1", "-b", FileOf(number)});
   Admin({"--op", "update", "--mode", "logicalunit", "--tid", id, "--lun", "1", "--params",
          absl::StrCat("vendor_id=LUNKEEPR,product_id=0123456789abcdef,scsi_sn=serial", number,
@@ -225,7 +228,7 @@ AttachRequest Target::RequestFor(int number) const {
   AttachRequest request;
   request.volume = VolumeId(absl::StrCat("test:v", number));
   request.connection = {.portal = absl::StrCat("127.0.0.1:", port_),
-                        .target = Iqn(NameOf(number)),
+                        .target = Iqn(NameOf(port_, number)),
                         .initiator = Iqn("iqn.2026-11.io.lunkeeper:node:test"),
                         .lun = 1,
                         .chap = {.user = absl::StrCat("u", number), .secret = kSecret}};
