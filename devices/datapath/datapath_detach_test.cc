@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
 #include "devices/datapath/testing/rig.h"
@@ -95,6 +96,24 @@ TEST_CASE("a detach whose write-back fails says so, and once more, since the ans
   CHECK(datapath.initiator().List()->size() == 1);
   CHECK(datapath.initiator().Detach(device.volume) == lost);
   CHECK(datapath.initiator().Detach(device.volume).ok());
+}
+
+TEST_CASE("a detach that was given up while the target did not answer the logout can be repeated") {
+  const bool is_over = GENERATE(false, true);  // the wait for the logout, when it is repeated
+  TempDir dir;
+  iscsi::FakeTarget target;
+  target.Change([](auto& traits) { traits.logout_silent = true; });  // which takes a second
+  Datapath datapath(dir);
+  const Device device = MustAttach(datapath, RequestFor(target));
+  const pid_t worker = datapath.worker();
+  const auto impatient = MakeUserInitiator(datapath.socket(), absl::Milliseconds(700));
+  CHECK(absl::IsDeadlineExceeded(impatient->Detach(device.volume)));
+  if (is_over) absl::SleepFor(absl::Seconds(2));
+  const absl::Time repeated = absl::Now();
+  CHECK(datapath.initiator().Detach(device.volume).ok());
+  CHECK(absl::Now() - repeated < absl::Seconds(5));
+  CHECK(datapath.worker() == worker);
+  MustAttach(datapath, RequestFor(target));
 }
 
 // Nobody keeps duplicates, so its end is that of the cache.

@@ -282,6 +282,10 @@ void EventLoop::ObeyCommand(LoopCommand* command) {
   }
   if (command->kind == LoopCommand::Kind::kAdd) return AddChannel(command);
   Member* member = FindMember(command->channel);
+  // A detach that was given up is repeated: its answer has to wait for the logout too, and nobody waits for
+  // the first one's any more.
+  if (member != nullptr && member->removal != nullptr && command->kind == LoopCommand::Kind::kRemove)
+    std::swap(member->removal->tag, command->tag);
   if (member == nullptr || member->removal != nullptr) return FinishCommand(command, ENODEV);
   const WorkOnVolume work(member->channel->slot());
   switch (command->kind) {
@@ -339,10 +343,10 @@ void EventLoop::OnRefreshed(LunRequest* request) {
 void EventLoop::FinishCommand(LoopCommand* command, int error) {
   VolumeSlot* const slot = command->slot;
   const uint64_t tag = command->tag;
+  command->error = error;
   PushCommand(finished_, command);
   if (tag == 0) return;
-  slot->answer = error;
-  slot->answered = tag;
+  slot->AnswerCommand(tag, error);
   SignalAnswer();
 }
 

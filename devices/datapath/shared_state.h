@@ -56,6 +56,11 @@ struct alignas(1024) VolumeSlot {
   std::atomic<uint64_t> told_failures;
   SlotLimits limits;  // what comes next goes before `told_failures`
 
+  // By the worker, which then raises the supervisor's eventfd.
+  void AnswerCommand(uint64_t tag, int error) {
+    answer = error;
+    answered = tag;
+  }
   // By the supervisor: the failures since its last call.
   uint64_t TakeFailedWrites() {
     const uint64_t failed = lun.failed_writes;

@@ -13,9 +13,11 @@
 #include "devices/datapath/worker.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <map>
 #include <memory>
 #include <string>
@@ -83,7 +85,7 @@ class Worker {
       return AddVolume(command, std::move(fds[0]));
     }
     const auto volume = volumes_.find(command.slot());
-    if (volume == volumes_.end()) return absl::NotFoundError("no volume in that slot");
+    if (volume == volumes_.end()) return AnswerGone(memory_.state()->slots[command.slot()], command.tag());
     using Kind = LoopCommand::Kind;
     const Kind kind = command.has_remove()    ? Kind::kRemove
                       : command.has_refresh() ? Kind::kRefresh
@@ -97,7 +99,8 @@ class Worker {
     for (const auto& loop : loops_) {
       for (LoopCommand* command = loop->TakeFinished(); command != nullptr;) {
         const std::unique_ptr<LoopCommand> finished(std::exchange(command, command->next));
-        if (finished->kind == LoopCommand::Kind::kRemove) ForgetChannel(finished->channel);
+        if (finished->kind == LoopCommand::Kind::kRemove && finished->error == 0)
+          ForgetChannel(finished->channel);
       }
     }
     for (auto& [slot, volume] : volumes_) {
@@ -119,6 +122,16 @@ class Worker {
     std::unique_ptr<FuseChannel> channel = nullptr;
     LunHealth reported = LunHealth::kConnecting;
   };
+
+  // A detach that was given up in its last step is repeated after the volume has gone here: without an answer
+  // each repetition would wait in vain.
+  absl::Status AnswerGone(VolumeSlot& slot, uint64_t tag) const {
+    if (tag == 0) return absl::NotFoundError("no volume in that slot");
+    slot.AnswerCommand(tag, ENODEV);
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(answers_.get(), &one, sizeof(one));
+    return absl::OkStatus();
+  }
 
   absl::Status AddVolume(const datapath::WorkerCommand& command, UniqueFd fuse) {
     if (volumes_.count(command.slot()) != 0) return absl::AlreadyExistsError("the slot is taken");
