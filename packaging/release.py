@@ -37,7 +37,7 @@ For {architectures}, commit `{commit}`.
 ## Changes
 """
 NOTES_OF = """\
-| `lunkeeper-{version}-{architecture}.image.tar` | the image `{repository}:{version}`, for `podman load` or `ctr images import` |
+| `lunkeeper-{version}-{architecture}.image.tar` | the image `{repository}:{version}`, for `podman load` or `ctr --namespace k8s.io images import` |
 | `lunkeeper_{version}_{architecture}.deb` | the Debian 12 package for storage hosts |
 | `lunkeeper-{version}-{architecture}.spdx.json` | what image and package consist of (SPDX 2.3) |
 """

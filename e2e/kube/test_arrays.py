@@ -74,7 +74,8 @@ def install_all(cluster):
 
 
 def remove_all(cluster):
-    """The cluster as it was before."""
+    """The cluster as it was before. An upgrade that lacks a local array which runs is refused."""
+    cluster.kubectl("delete", AGENT, f"--namespace={deploy.NAMESPACE}", "--ignore-not-found")
     deploy.install(cluster)
     for name in cluster.nodes:
         cluster.kubectl(

@@ -77,8 +77,17 @@ metadata:
 {{- if $extras }}{{ toYaml $extras }}{{ end }}
 {{- end }}
 
+{{/* The distribution: what is set, or what the API server calls itself, as v1.36.0+k3s1. Kinds tell less: a restored backup brings them. */}}
+{{- define "lunkeeper.distro" -}}
+{{- if .Values.distro }}{{ .Values.distro }}
+{{- else if .Capabilities.APIVersions.Has "security.openshift.io/v1" }}openshift
+{{- else }}{{ regexFind "^(k3s|rke2|k0s)" (.Capabilities.KubeVersion.Version | splitList "+" | last) }}
+{{- end }}
+{{- end }}
+
 {{/* Where a distribution keeps kubelet and the container runtime's socket: {kubeletDir, runtimeSocket}. */}}
 {{- define "lunkeeper.paths" -}}
+{{- $distro := include "lunkeeper.distro" . }}
 {{- $dirs := dict "k0s" "/var/lib/k0s/kubelet" "microk8s" "/var/snap/microk8s/common/var/lib/kubelet" }}
 {{- $sockets := dict
   "k3s" "/run/k3s/containerd/containerd.sock"
@@ -86,8 +95,8 @@ metadata:
   "k0s" "/run/k0s/containerd.sock"
   "microk8s" "/var/snap/microk8s/common/run/containerd.sock"
   "openshift" "/run/crio/crio.sock" }}
-kubeletDir: {{ .Values.node.kubeletDir | default (get $dirs .Values.distro) | default "/var/lib/kubelet" }}
-runtimeSocket: {{ .Values.node.runtimeSocket | default (get $sockets .Values.distro) | default "/run/containerd/containerd.sock" }}
+kubeletDir: {{ .Values.node.kubeletDir | default (get $dirs $distro) | default "/var/lib/kubelet" }}
+runtimeSocket: {{ .Values.node.runtimeSocket | default (get $sockets $distro) | default "/run/containerd/containerd.sock" }}
 {{- end }}
 
 {{- define "lunkeeper.coordinatorHost" -}}
@@ -269,6 +278,20 @@ spec:
       securityContext: {{- include "lunkeeper.unprivileged" . | nindent 8 }}
 {{- end }}
 
+{{/* helm forgets what was set before once an upgrade is given any value: an array that is left out ends, with the I/O of its nodes. */}}
+{{- define "lunkeeper.checkForgotten" -}}
+{{- $names := list }}
+{{- range include "lunkeeper.localArrays" . | fromYamlArray }}{{ $names = append $names .name }}{{ end }}
+{{- range (lookup "apps/v1" "DaemonSet" .Release.Namespace "").items }}
+{{- $labels := .spec.template.metadata.labels | default dict }}
+{{- $array := get $labels "lunkeeper.io/array" }}
+{{- $ours := eq (get $labels "app.kubernetes.io/instance") $.Release.Name }}
+{{- if and $array $ours (not .metadata.deletionTimestamp) (not (has $array $names)) }}
+{{- fail (printf "the local array %s runs, and the values lack it: give all values again (helm get values %s), or --reuse-values. To end it for good: delete its volumes, then kubectl --namespace %s delete daemonset %s" $array $.Release.Name $.Release.Namespace .metadata.name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Names of arrays that settings use, beyond what the schema can tell. */}}
 {{- define "lunkeeper.checkArrays" -}}
 {{- $names := list }}{{ $defaults := list }}{{ $ports := list }}
@@ -287,6 +310,7 @@ spec:
 {{- $ports = append $ports $port }}
 {{- end }}
 {{- end }}
+{{- include "lunkeeper.checkForgotten" . }}
 {{- if gt (len $defaults) 1 }}{{ fail (printf "arrays: %s are all the default; want one" (join ", " $defaults)) }}{{ end }}
 {{- $there := join ", " $names }}
 {{- range $group := .Values.node.groups }}

@@ -104,6 +104,7 @@ def second_array(cluster, workloads):
     workloads.delete("statefulset", "--all")
     workloads.delete("pvc", "--all")
     wait_until(lambda: not volumes_there(cluster), OVER_SECONDS, "no volume is left there", pause=0.3)
+    cluster.kubectl("delete", f"daemonset/lunkeeper-array-{SECOND}", f"--namespace={deploy.NAMESPACE}")
     deploy.install(cluster)
     cluster.kubectl("label", "nodes", "--all", f"array.lunkeeper.io/{SECOND}-")
     secrets = (f"lunkeeper-array-{SECOND}-tls", "lunkeeper-controller-tls")
