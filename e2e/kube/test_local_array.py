@@ -2,6 +2,7 @@
 by `kubectl apply` of what the chart renders.
 """
 
+import os
 import time
 
 import pytest
@@ -19,6 +20,8 @@ pytestmark = pytest.mark.first
 
 HERE = f"--namespace={deploy.NAMESPACE}"
 HOME, POOL, ARRAY = "node-1", "/srv/lunkeeper", "local"  # of the documents' commands
+INSTALL_SECONDS = 60  # from `helm install` to a written volume
+ROTATIONS = int(os.environ.get("ROTATIONS", "1"))
 VALUES = {"localArray": {"node": HOME, "path": POOL}}
 
 
@@ -62,11 +65,14 @@ def test_two_commands_lead_from_nothing_to_a_written_volume(bare, cluster, tmp_p
         cluster.kubectl.wait_for_pod("first", seconds=150)
         written = ("sh", "-c", "until [ -s /data/file ]; do sleep 0.1; done; cat /data/file")
         assert cluster.kubectl.run_in("first", *written).strip() == "written"
-        print(f"written {time.monotonic() - started:.1f} s after helm install")
+        took = time.monotonic() - started
+        print(f"written {took:.1f} s after helm install")
+        assert took < INSTALL_SECONDS
         assert f"The array local is in {POOL} on {HOME}" in said
         assert "label namespace lunkeeper pod-security.kubernetes.io/enforce=privileged" in said
         (volume,) = cluster.kubectl.items("pv")
         assert volume["spec"]["csi"]["volumeHandle"].startswith(f"{ARRAY}-v")
+        an_upgrade_that_forgets_the_array_is_refused(cluster)
     finally:
         cluster.kubectl("delete", "--filename", tmp_path / "claim.yaml", seconds=120)
     documented.run(cluster, "uninstall", tmp_path)
@@ -75,6 +81,14 @@ def test_two_commands_lead_from_nothing_to_a_written_volume(bare, cluster, tmp_p
     # Events are Kubernetes' own record, which it forgets after an hour.
     ours = [name for name in there.split() if "lunkeeper" in name and not name.startswith("event")]
     assert not ours, "the documents' commands leave nothing"
+
+
+def an_upgrade_that_forgets_the_array_is_refused(cluster):
+    """As when a storage host is added, and the values of the installation are not given again."""
+    more = {"arrays": [{"name": "rack3", "address": "10.0.0.7:7480"}]}
+    with pytest.raises(RuntimeError, match=f"the local array {ARRAY} runs, and the values lack it"):
+        deploy.helm(cluster, "upgrade", deploy.RELEASE, deploy.CHART, "--values=-", given=more)
+    assert cluster.kubectl.find("daemonset", f"lunkeeper-array-{ARRAY}", HERE)
 
 
 def first_writer(workloads):
@@ -107,7 +121,9 @@ def test_all_certificates_are_replaced_while_a_pod_writes(bare, cluster, workloa
     apply(cluster)
     writer = first_writer(workloads)
     before = what_runs(cluster)
-    documented.run(cluster, "renew", tmp_path)
+    for _ in range(ROTATIONS):
+        documented.run(cluster, "renew", tmp_path)
+        writer.goes_on()
     after = what_runs(cluster)["secrets"]
     assert after.keys() == before["secrets"].keys() and len(after) == 5
     assert not [name for name, data in after.items() if data["ca.crt"] == before["secrets"][name]["ca.crt"]]

@@ -73,5 +73,7 @@ RUNS = [
         "BLOCK_ROUNDS",
         5,
     ),
+    Run("stalls of the API server", 10, ("kube/test_faults.py", "-k", "stalls"), "API_STALLS"),
+    Run("rotations of all certificates", 5, ("kube/test_local_array.py", "-k", "replaced"), "ROTATIONS"),
     Run("seeds of Mesos under kills", 50, ("mesos/test_kill_schedules.py",), "KILL_SCHEDULES"),
 ]
