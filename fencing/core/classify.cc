@@ -15,10 +15,11 @@ namespace {
 
 // The control plane does not see its kubelet, but the node does its work as far as the arrays see. The time
 // in which a node was away counts for nothing once it is back: it has yet to begin its work, and its kubelet.
-// Where Kubernetes is trusted, its word about this very node counts, and not that a lease is late.
+// Where Kubernetes is trusted, its word about this very node counts, and not that a lease is late. A node
+// whose heartbeats arrive works but for its way to the control plane, also if its pods do no I/O.
 Classification ClassifyCutOff(const Signals& signals, const Settings& settings) {
   const auto lasts = [&](Span time) { return std::min(time, signals.here_for) >= settings.partition_grace; };
-  const bool quiet = settings.partitioned != Partitioned::kHold &&
+  const bool quiet = signals.network != Network::kArrives && settings.partitioned != Partitioned::kHold &&
                      lasts(std::min(signals.io_quiet_for, signals.not_ready_for));
   const bool trusted =
       settings.partitioned == Partitioned::kTrustKubernetes && signals.met && lasts(signals.unready_for);

@@ -100,21 +100,17 @@ void SafetyLimits::CountNodes(const Cluster& cluster, const Evidence& evidence, 
     if (known == evidence.nodes().end() || !IsCurrent(id, known->second)) continue;
     // What was begun for it stays a part of what happened then; later it stands in nobody's way.
     if (cluster.FindFence(id) && is_past(trouble.began)) continue;
-    if (IsStanding(trouble, now) || !counted.insert(NameOf(id)).second) continue;
+    if (trouble.late_lease || IsStanding(trouble, now) || !counted.insert(NameOf(id)).second) continue;
     counts_.began.push_back(trouble.began);
-    if (!trouble.late_lease) counts_.beyond_late.push_back(trouble.began);
   }
   std::sort(counts_.began.begin(), counts_.began.end());
-  std::sort(counts_.beyond_late.begin(), counts_.beyond_late.end());
 }
 
-// One fault brings many nodes into trouble at about the same time. A late lease alone is a sign against a
-// node only where that is all there is against it.
-bool SafetyLimits::IsMass(const NodeId& node, const Classification& classification, Instant now) const {
+// One fault brings many nodes into trouble at about the same time.
+bool SafetyLimits::IsMass(const NodeId& node, Instant now) const {
   const auto trouble = in_trouble_.find(node);
   const Instant began = trouble == in_trouble_.end() ? now : trouble->second.began;
-  const auto& others = classification.late_lease ? counts_.began : counts_.beyond_late;
-  const int sick = CountBetween(others, began - settings_.mass_window, began + settings_.mass_window);
+  const int sick = CountBetween(counts_.began, began - settings_.mass_window, began + settings_.mass_window);
   return sick >= kFewestOfAMass && sick * 100 > counts_.current * settings_.mass_percent;
 }
 
@@ -124,7 +120,7 @@ std::optional<LimitRefusal> SafetyLimits::RefusalOf(const NodeId& node, const Cl
   if (settings_.paused) return LimitRefusal{Refusal::kPaused, "failover is paused"};
   const auto* object = cluster.FindNode(NameOf(node));
   if (object && object->exempt) return LimitRefusal{Refusal::kExempt, "the node is exempt"};
-  if (!classification.fast && !classification.unmet && IsMass(node, classification, now))
+  if (!classification.fast && !classification.unmet && IsMass(node, now))
     return LimitRefusal{Refusal::kMass, "too many nodes are in trouble at once, as if by one fault"};
   if (classification.unmet && !HearsMost())
     return LimitRefusal{Refusal::kMass, "it was never met, and most of the others are not heard"};

@@ -57,14 +57,13 @@ class SafetyLimits {
     int current = 0;                  // machines that a mass is a share of
     int witnesses = 0, arriving = 0;  // machines that should send heartbeats, and machines that do
     int budget = 1;
-    std::vector<Instant> began;        // the troubles of the current ones, in order of time
-    std::vector<Instant> beyond_late;  // without late leases
+    std::vector<Instant> began;  // the troubles of the current ones, but for late leases, in order of time
   };
 
   // It has worked with its trouble for so long that the trouble says nothing of what happens now.
   static bool IsStanding(const Trouble& trouble, Instant now);
   void CountMachines(const Evidence& evidence, Instant now);
-  bool IsMass(const NodeId& node, const Classification& classification, Instant now) const;
+  bool IsMass(const NodeId& node, Instant now) const;
   bool HearsMost() const;
 
   const Settings& settings_;

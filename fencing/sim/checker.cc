@@ -304,9 +304,10 @@ bool Checker::MayBeFailedOver(const NodeId& node) const {
                     : Away{illness.since, end};
       if (away->until - away->since >= kHard) return true;
     }
-    if (!hard && key.second != Cause::kPlugin && key.second != Cause::kControllers &&
-        end - illness.since >= kSoft)
-      return true;
+    // One that Kubernetes alone has lost sends heartbeats, and says itself that its kubelet is well.
+    const bool trusted =
+        key.second == Cause::kApi && world_.settings.partitioned == Partitioned::kTrustKubernetes;
+    if ((key.second == Cause::kKubelet || trusted) && end - illness.since >= kSoft) return true;
     soft += !hard && !SilencesKubelet(key.second);
   }
   return soft + kubelet >= 2;
