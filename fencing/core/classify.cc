@@ -72,7 +72,10 @@ Classification ClassifySilent(const Signals& signals, const Settings& settings) 
     return {Response::kHold, "silent; the API server cannot say whether its kubelet is well"};
   // A node that this observer never met may only be one whose address it has not learned yet, so it waits
   // longer.
-  const auto enough = signals.met ? settings.slow_silence : settings.never_met_silence;
+  const auto known = signals.met ? settings.slow_silence : settings.never_met_silence;
+  // A plugin that ended in order on a kernel that answers may be upgraded, and its kubelet with it.
+  const bool upgraded = signals.network == Network::kClosed && signals.kernel == Kernel::kAnswers;
+  const auto enough = upgraded ? std::max(known, settings.probation) : known;
   const auto both = signals.network == Network::kNeverArrived
                         ? signals.storage_silent_for
                         : std::min(signals.silent_for, signals.storage_silent_for);
