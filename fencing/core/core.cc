@@ -66,8 +66,7 @@ void Core::HandleEvent(const Tick&) {
     const CallKey key{.kind = CallKey::Kind::kLease, .sent = state_.now};
     state_.outbox.CallOnce(key, std::move(*write), state_.now);
   }
-  // Another may have led meanwhile, and these terms are no longer ours.
-  if (led_ && !Leads()) state_.arrays.LostTerms();
+  if (led_ && !Leads()) state_.LoseLead();
   led_ = Leads();
   if (Leads()) AskForSights();
   if (MayAct()) {
@@ -345,6 +344,7 @@ void Core::HandleAnswer(const PutNodeFence& call, const Done& done) {
   // tell.
   if (done.outcome == Outcome::kGone && known && known->version == call.fence.version)
     state_.cluster.Remove(call.fence.node);
+  if (Leads()) NoteRecordAnswer(state_, call, done.outcome);
   if (done.outcome != Outcome::kOk) return;
   if ((known ? known->version : Version()) != call.fence.version) return;
   auto fence = call.fence;

@@ -19,6 +19,7 @@ namespace {
 constexpr Span kCollectAfter = 600_s;        // of silence: a node without a Node is over
 constexpr size_t kMostFencedInstances = 16;  // of one machine, which is closed as a whole
 constexpr size_t kMostPodsNamed = 5;         // in one report
+constexpr int kRefusalsUntilSaid = 4;        // of one record, in a row: two seconds
 
 Said DryRunReport(const NodeFence& fence) {
   return {"dry run: would be failed over: " + fence.cause, Refusal::kDryRun};
@@ -107,6 +108,12 @@ bool IsHeardElsewhere(State& state, const NodeId& node) {
                     .text = "not failed over: its heartbeats reach " + votes->heard_by,
                     .refusal = Refusal::kHeardElsewhere});
   return true;
+}
+
+// A webhook or a missing right stands in the way of its record, and the alert for that stays while it does.
+bool IsUnrecorded(const State& state, const NodeId& node) {
+  const auto found = state.unrecorded.find(node);
+  return found != state.unrecorded.end() && found->second >= kRefusalsUntilSaid;
 }
 
 bool AskedByTaint(const State& state, const NodeId& node) {
@@ -236,8 +243,19 @@ bool MayBegin(State& state, const NodeId& node, const Classification& classifica
     if (held || unread || ChargeDeath(state, node, volumes)) return false;
   }
   // Nobody looks at this node again while it has a record, and an alert goes by what was said.
-  state.WithdrawReport(ReportKind::kRefused, node);
+  if (!IsUnrecorded(state, node)) state.WithdrawReport(ReportKind::kRefused, node);
   return true;
+}
+
+void NoteRecordAnswer(State& state, const PutNodeFence& call, Outcome outcome) {
+  const NodeId& node = call.fence.node;
+  if (outcome != Outcome::kFailed || state.cluster.FindFence(node)) {
+    state.unrecorded.erase(node);
+  } else if (call.fence.version.empty() && ++state.unrecorded[node] >= kRefusalsUntilSaid) {
+    ReportRefusal(state, node,
+                  "not failed over: the API server does not store its NodeFence, as a controller's log says",
+                  Refusal::kUnrecorded);
+  }
 }
 
 void Decide(State& state, const NodeId& node, Classification classification) {
@@ -258,7 +276,10 @@ void Decide(State& state, const NodeId& node, Classification classification) {
   if (!manual && AdoptFence(state, node)) return;
   const bool by_evidence =
       classification.response == Response::kFence || classification.response == Response::kAskToLeave;
-  if (!manual && !by_evidence) return state.WithdrawReport(ReportKind::kRefused, node);
+  if (!manual && !by_evidence) {
+    state.unrecorded.erase(node);
+    return state.WithdrawReport(ReportKind::kRefused, node);
+  }
   NodeFence fence;
   fence.node = node;
   fence.cause = manual ? requester : std::string(classification.what);

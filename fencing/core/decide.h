@@ -15,6 +15,10 @@ void Decide(State& state, const NodeId& node, Classification classification);
 bool MayBegin(State& state, const NodeId& node, const Classification& classification,
               const VolumesByArray& volumes);
 
+// What became of the write of a record. If the API server has refused a new one several times, people have to
+// know: its failover does not begin.
+void NoteRecordAnswer(State& state, const PutNodeFence& call, Outcome outcome);
+
 // Removes taints whose NodeFence is gone, or is of another instance.
 void SweepTaints(State& state);
 

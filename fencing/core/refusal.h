@@ -12,6 +12,7 @@ enum class Refusal {
   kHeardElsewhere,
   kDryRun,
   kUnread,
+  kUnrecorded,
   kLeftAlone,
   kUnknownNode
 };
@@ -32,6 +33,8 @@ constexpr const char* ToWord(Refusal refusal) {
       return "dry-run";
     case Refusal::kUnread:
       return "kubelet-unread";
+    case Refusal::kUnrecorded:
+      return "unrecorded";
     case Refusal::kLeftAlone:
       return "left-alone";
     case Refusal::kUnknownNode:
@@ -49,6 +52,7 @@ constexpr bool IsLimit(Refusal refusal) {
     case Refusal::kBudget:
     case Refusal::kHeardElsewhere:
     case Refusal::kUnread:
+    case Refusal::kUnrecorded:
       return true;
     case Refusal::kDryRun:
     case Refusal::kLeftAlone:

@@ -96,10 +96,16 @@ void State::ForgetNodes() {
   };
   for (const auto& node : evidence.ForgetNodes(now, needed)) {
     due.erase(node);
+    unrecorded.erase(node);
     for (const auto kind :
          {ReportKind::kClassification, ReportKind::kRefused, ReportKind::kProgress, ReportKind::kHeldBack})
       WithdrawReport(kind, node);
   }
+}
+
+void State::LoseLead() {
+  arrays.LostTerms();
+  unrecorded.clear();
 }
 
 void State::ReportOnce(Report report) {

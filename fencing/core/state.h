@@ -99,7 +99,8 @@ struct State {
   std::map<NodeId, std::map<Uid, Instant>> failed_since;
   std::map<VolumeId, ChargeSide> charges;  // of those in cluster.charged()
   std::map<NodeName, PluginWatch> plugins;
-  std::map<NodeId, DueFence> due;  // whether the limits let it be done or not
+  std::map<NodeId, DueFence> due;    // whether the limits let it be done or not
+  std::map<NodeId, int> unrecorded;  // how often in a row the API server did not store its new NodeFence
   std::map<std::pair<ReportKind, NodeId>, Said> said;
   std::map<ArrayId, Instant> termless_since;  // of a leader: arrays that it sees and has no term on
 
@@ -130,6 +131,8 @@ struct State {
   // Nodes that came and went, and requests that are over, so that a cluster whose machines and volumes change
   // does not fill the memory.
   void ForgetNodes();
+  // Another may lead meanwhile: what this replica decided, and its terms, hold no more.
+  void LoseLead();
   // Sends it, unless its text is that of the last one of its kind about this node. An empty text withdraws.
   void ReportOnce(Report report);
   // Sends nothing; the next report is sent whatever it says.
