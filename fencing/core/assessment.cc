@@ -133,8 +133,9 @@ Assessment AssessNode(State& state, const NodeFence& record) {
 }
 
 bool IsAnotherDecision(const Assessment& seen) {
-  return !seen.record.is_manual() && seen.classification.response == Response::kFence &&
-         seen.record.cause != seen.classification.what;
+  const auto what = seen.classification.what;
+  const bool same = seen.record.cause == what || (SaysDead(seen.record.cause) && SaysDead(what));
+  return !seen.record.is_manual() && seen.classification.response == Response::kFence && !same;
 }
 
 Phase PhaseOf(const State& state, const Assessment& seen) {

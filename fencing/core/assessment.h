@@ -33,7 +33,8 @@ Assessment AssessNode(State& state, const NodeFence& record);
 
 // The record was begun for another reason than what the evidence says now, such as a lost path of a node that
 // is silent by now, or a fence that was found at an array. More than it has is a decision of its own, and so
-// are pods that no fence keeps from doing their work.
+// are pods that no fence keeps from doing their work. Which of its two rows finds a node dead is no other
+// reason.
 bool IsAnotherDecision(const Assessment& seen);
 Phase PhaseOf(const State& state, const Assessment& seen);
 // Its reason is gone, or a person deleted it.

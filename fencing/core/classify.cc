@@ -13,6 +13,9 @@
 namespace lunkeeper::fencing {
 namespace {
 
+constexpr std::string_view kDead = "dead or fully isolated: no heartbeat, no I/O, its kernel does not answer";
+constexpr std::string_view kHungOrDead = "hung or dead: no heartbeat, no I/O, its kubelet is not ready";
+
 // The control plane does not see its kubelet, but the node does its work as far as the arrays see. The time
 // in which a node was away counts for nothing once it is back: it has yet to begin its work, and its kubelet.
 // Where Kubernetes is trusted, its word about this very node counts, and not that a lease is late. A node
@@ -82,15 +85,12 @@ Classification ClassifySilent(const Signals& signals, const Settings& settings) 
   // Its plugin may hang while its work goes on there.
   if (signals.io_seen_for < std::min(both, enough))
     return {Response::kHold, "silent; a part of an array cannot say whether it still does I/O"};
-  return {both >= enough ? Response::kFence : Response::kHold,
-          "hung or dead: no heartbeat, no I/O, its kubelet is not ready"};
+  return {both >= enough ? Response::kFence : Response::kHold, kHungOrDead};
 }
 
 Classification ClassifyRows(const Signals& signals, const Settings& settings, bool self_test) {
   if (signals.network == Network::kArrives) return ClassifyHeard(signals, settings);
-  if (self_test && IsDead(signals, settings))
-    return {Response::kFence, "dead or fully isolated: no heartbeat, no I/O, its kernel does not answer",
-            true};
+  if (self_test && IsDead(signals, settings)) return {Response::kFence, kDead, true};
   // Well as far as Kubernetes knows, and no heartbeat of it has come yet: nothing to tell anybody.
   if (signals.network == Network::kNeverArrived && signals.kubelet == Kubelet::kReady)
     return {Response::kHold, ""};
@@ -115,5 +115,7 @@ Classification Classify(const Signals& signals, const Settings& settings, bool s
   classification.unmet = !signals.met;
   return classification;
 }
+
+bool SaysDead(std::string_view what) { return what == kDead || what == kHungOrDead; }
 
 }  // namespace lunkeeper::fencing

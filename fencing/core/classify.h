@@ -29,4 +29,7 @@ struct Classification {
 // `self_test`: the observer has passed it, or it was not asked yet; else the fast row is left out.
 Classification Classify(const Signals& signals, const Settings& settings, bool self_test = true);
 
+// Whether a classification's text is that of one of the two rows of a dead node, the fast and the slow one.
+bool SaysDead(std::string_view what);
+
 }  // namespace lunkeeper::fencing

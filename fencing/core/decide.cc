@@ -222,15 +222,22 @@ void ReportPodsLeft(State& state, const NodeId& node, const Classification& clas
   ReportRefusal(state, node, std::move(text), Refusal::kLeftAlone);
 }
 
+// Without the fast row, which counts only for an observer that passes its self-test.
+Classification ClassifySlowly(const State& state, const NodeId& node) {
+  return Classify(state.evidence.SignalsOf(node, state.now), state.settings, false);
+}
+
 }  // namespace
 
-bool MayBegin(State& state, const NodeId& node, const Classification& classification,
+bool MayBegin(State& state, const NodeId& node, Classification classification,
               const VolumesByArray& volumes) {
-  if (classification.fast)
-    if (const auto failed = state.limits.SelfTest(node, state.evidence, state.now); !failed.empty()) {
-      ReportRefusal(state, node, "not failed over: the self-test fails: " + failed, Refusal::kBudget);
-      return false;
-    }
+  const auto failed =
+      classification.fast ? state.limits.SelfTest(node, state.evidence, state.now) : std::string();
+  if (!failed.empty()) classification = ClassifySlowly(state, node);
+  if (!failed.empty() && classification.response != Response::kFence) {
+    ReportRefusal(state, node, "not failed over: the self-test fails: " + failed, Refusal::kBudget);
+    return false;
+  }
   const auto refused = state.limits.RefusalOf(node, classification, state.cluster, state.evidence, state.now);
   if (refused) {
     ReportRefusal(state, node, "not failed over: " + refused->text, refused->reason);
@@ -266,7 +273,7 @@ void Decide(State& state, const NodeId& node, Classification classification) {
     return state.WithdrawReport(ReportKind::kRefused, node);
   }
   if (classification.fast && !state.limits.SelfTest(node, state.evidence, state.now).empty())
-    classification = Classify(state.evidence.SignalsOf(node, state.now), state.settings, false);
+    classification = ClassifySlowly(state, node);
   state.ReportOnce(
       {.kind = ReportKind::kClassification, .node = node, .text = std::string(classification.what)});
   const std::string requester = RequesterOf(state, node);

@@ -12,8 +12,8 @@ void Decide(State& state, const NodeId& node, Classification classification);
 
 // Whether `volumes` may be fenced from the node on evidence: no limit forbids it, and the API server and the
 // other replicas have been asked, who say nothing against it. If not, or not yet, it says why. Ask again.
-bool MayBegin(State& state, const NodeId& node, const Classification& classification,
-              const VolumesByArray& volumes);
+// While the self-test of the fast row fails, the slow one may find the node dead.
+bool MayBegin(State& state, const NodeId& node, Classification classification, const VolumesByArray& volumes);
 
 // What became of the write of a record. If the API server has refused a new one several times, people have to
 // know: its failover does not begin.
