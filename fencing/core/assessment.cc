@@ -1,5 +1,6 @@
 // Everything here is a question about one NodeFence, asked on the loop's thread at each Reconcile. Nothing is
-// kept from one to the next, except when a graceful move began (State::leaving_since).
+// kept from one to the next, except when a graceful move began (State::leaving_since) and that a death was
+// decided (State::decided_dead).
 //
 //   AssessNode   who asked, whether it is to be lifted → the pods to move → the fences in force → whether
 //                there is reason to act → the arrays that matter
@@ -79,11 +80,18 @@ bool IsDeadAndFenced(const State& state, const Assessment& seen) {
 }
 
 // Asked only where a pod without a volume would go, and not in a dry run, which leaves the record as it is.
+// Once, as what the others say holds for a second, and the pod may take longer to go.
 bool IsDeathDecided(State& state, const Assessment& seen) {
-  if (!IsAnotherDecision(seen)) return true;
+  const NodeId& node = seen.record.node;
+  if (!LooksDead(seen)) state.decided_dead.erase(node);
+  if (!IsAnotherDecision(seen) || state.decided_dead.contains(node)) return true;
   const auto stays = [](const Pod* pod) { return !pod->deleted; };
-  return !state.settings.dry_run && LooksDead(seen) && std::ranges::any_of(seen.plan.beside, stays) &&
-         MayBegin(state, seen.record.node, seen.classification, seen.record.volumes);
+  if (state.settings.dry_run || !LooksDead(seen) || std::ranges::none_of(seen.plan.beside, stays) ||
+      !MayBegin(state, node, seen.classification, seen.record.volumes))
+    return false;
+  state.decided_dead.insert(node);
+  state.limits.NoteDecision(node, state.now);
+  return true;
 }
 
 bool DoAllRun(const State& state, const VolumesByArray& volumes) {

@@ -28,7 +28,7 @@ struct Assessment {
 };
 
 // Starts the clock of a graceful move when it sees one begin. Where pods without a volume would go for
-// another reason than that of the record, it asks whether they may (MayBegin).
+// another reason than that of the record, it asks whether they may (MayBegin), until they may.
 Assessment AssessNode(State& state, const NodeFence& record);
 
 // The record was begun for another reason than what the evidence says now, such as a lost path of a node that

@@ -195,6 +195,7 @@ void Core::BeginTerms() {
 void Core::HandleEvent(const FenceGone& gone) {
   state_.cluster.Remove(gone.node);
   state_.leaving_since.erase(gone.node);
+  state_.decided_dead.erase(gone.node);
   state_.WithdrawReport(ReportKind::kRefused, gone.node);  // the next one is reported again
 }
 
@@ -358,6 +359,7 @@ void Core::HandleAnswer(const PutNodeFence& call, const Done& done) {
 void Core::HandleAnswer(const RemoveNodeFence& call, const Done& done) {
   if (done.outcome != Outcome::kOk) return;
   state_.cluster.Remove(call.node);
+  state_.decided_dead.erase(call.node);
   if (MayAct()) SweepTaints(state_);
 }
 

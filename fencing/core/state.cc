@@ -97,6 +97,7 @@ void State::ForgetNodes() {
   for (const auto& node : evidence.ForgetNodes(now, needed)) {
     due.erase(node);
     unrecorded.erase(node);
+    decided_dead.erase(node);
     for (const auto kind :
          {ReportKind::kClassification, ReportKind::kRefused, ReportKind::kProgress, ReportKind::kHeldBack})
       WithdrawReport(kind, node);
@@ -106,6 +107,7 @@ void State::ForgetNodes() {
 void State::LoseLead() {
   arrays.LostTerms();
   unrecorded.clear();
+  decided_dead.clear();
 }
 
 void State::ReportOnce(Report report) {

@@ -101,6 +101,7 @@ struct State {
   std::map<NodeName, PluginWatch> plugins;
   std::map<NodeId, DueFence> due;    // whether the limits let it be done or not
   std::map<NodeId, int> unrecorded;  // how often in a row the API server did not store its new NodeFence
+  std::set<NodeId> decided_dead;     // with a record for another reason: its death is decided as well
   std::map<std::pair<ReportKind, NodeId>, Said> said;
   std::map<ArrayId, Instant> termless_since;  // of a leader: arrays that it sees and has no term on
 
