@@ -113,16 +113,14 @@ void FailoverRecorder::OnReport(const Report& report) {
 void FailoverRecorder::OnLeadership(const std::string& text) {
   const KindWords words = WordsOf(ReportKind::kLeadership);
   LogWarn("failover", absl::StrCat(words.log, text));
-  kube::ObjectEvent event;
-  event.api_version = "coordination.k8s.io/v1";
-  event.kind = kube::kLeaseKind;
-  event.space = lease_.space;
-  event.name = lease_.name;
-  event.event_kind = kube::EventKind::kWarning;
-  event.reason = words.event;
-  event.action = "Lead";
-  event.note = text;
-  record_(std::move(event));
+  record_({.api_version = "coordination.k8s.io/v1",
+           .kind = kube::kLeaseKind,
+           .space = lease_.space,
+           .name = lease_.name,
+           .event_kind = kube::EventKind::kWarning,
+           .reason = words.event,
+           .action = "Lead",
+           .note = text});
 }
 
 // Entries that begin something are made when the core asks for it, as its answer may never come.
@@ -146,8 +144,11 @@ void FailoverRecorder::OnAction(const Action& action) {
 // timeline here, since the evidence changes from now on.
 void FailoverRecorder::RecordDecision(const NodeFence& fence) {
   NodeTimeline& ours = timelines_[fence.node];
-  // What is old is of a failover that never came to a record. A write that is repeated is the same decision.
-  if (fence.version.empty() && executor_.SteadyNow() - ours.latest > absl::Minutes(1)) ours.timeline.clear();
+  // A write that is repeated is the same decision.
+  if (fence.version.empty()) {
+    ours.ForgetIfOld(executor_.SteadyNow());
+    ours.latest = executor_.SteadyNow();
+  }
   if (!ours.timeline.empty() || fence.phase == Phase::kRefused) return;
   const auto evidence = state_.evidence.nodes().find(fence.node);
   if (fence.requested_by.empty() && evidence != state_.evidence.nodes().end() && evidence->second.heard) {
@@ -277,22 +278,20 @@ void FailoverRecorder::ReportPodsLeft(const NodeId& node, const std::string& whi
 void FailoverRecorder::AddPodEvent(const PodId& pod, const Uid& uid, const std::string& reason,
                                    const std::string& action, const std::string& text) {
   const std::string& id = pod.value();
-  kube::ObjectEvent event;
-  event.api_version = "v1";
-  event.kind = "Pod";
-  event.space = id.substr(0, id.find('/'));
-  event.name = id.substr(id.find('/') + 1);
-  event.uid = uid.value();
-  event.event_kind = kube::EventKind::kWarning;
-  event.reason = reason;
-  event.action = action;
-  event.note = text;
-  record_(std::move(event));
+  record_({.api_version = "v1",
+           .kind = "Pod",
+           .space = id.substr(0, id.find('/')),
+           .name = id.substr(id.find('/') + 1),
+           .uid = uid.value(),
+           .event_kind = kube::EventKind::kWarning,
+           .reason = reason,
+           .action = action,
+           .note = text});
 }
 
 void FailoverRecorder::AddNodeEvent(const NodeId& node, kube::EventKind kind, const std::string& reason,
                                     const std::string& text) {
-  kube::ObjectEvent event;
+  kube::ObjectEvent event{.event_kind = kind, .reason = reason, .action = "Failover", .note = text};
   if (const NodeFacts* facts = objects_.FindNode(NameOf(node)); facts != nullptr) {
     event.api_version = "v1";
     event.kind = "Node";
@@ -306,10 +305,6 @@ void FailoverRecorder::AddNodeEvent(const NodeId& node, kube::EventKind kind, co
   } else {
     return;
   }
-  event.event_kind = kind;
-  event.reason = reason;
-  event.action = "Failover";
-  event.note = text;
   record_(std::move(event));
 }
 
@@ -331,14 +326,16 @@ NodeId FailoverRecorder::RecordOf(const NodeId& fenced) const {
 }
 
 // The longer timeline wins: it is the one that was continued. A replica that does not lead has none of its
-// own.
+// own. What is old is of no record that is only seen now, such as one that a person made.
 void FailoverRecorder::OnRecord(const NodeId& node, const RecordFacts* facts) {
   if (facts == nullptr) {
     timelines_.erase(node);
-    LogInfo("failover", "the NodeFence is gone", {{"node", node.value()}});
-  } else if (Timeline& ours = timelines_[node].timeline; facts->timeline.size() > ours.size()) {
-    ours = facts->timeline;  // another replica began this failover
+    return LogInfo("failover", "the NodeFence is gone", {{"node", node.value()}});
   }
+  NodeTimeline& ours = timelines_[node];
+  if (state_.cluster.FindFence(node) == nullptr) ours.ForgetIfOld(executor_.SteadyNow());
+  // Another replica began this failover.
+  if (facts->timeline.size() > ours.timeline.size()) ours.timeline = facts->timeline;
 }
 
 Timeline FailoverRecorder::TimelineOf(const NodeId& node) const {

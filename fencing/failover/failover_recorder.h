@@ -46,6 +46,18 @@ class FailoverRecorder {
   void ReportMetrics(Metrics& metrics);
 
  private:
+  struct NodeTimeline {
+    // What is old is of a failover that never came to a record.
+    void ForgetIfOld(absl::Duration now) {
+      if (now - latest > absl::Minutes(1)) timeline.clear();
+    }
+
+    Timeline timeline;
+    absl::Duration latest;          // the last entry or decision made here, by the steady clock
+    int deleting = 0, deleted = 0;  // pods
+    std::set<Uid> left;             // pods with a NotFailedOver event
+  };
+
   void AddEntry(const NodeId& node, absl::Time at, const std::string& event, const std::string& text);
   void RecordDecision(const NodeFence& fence);
   void RecordTaint(const SetTaint& call);
@@ -64,13 +76,6 @@ class FailoverRecorder {
   NodeId RecordOf(const NodeId& fenced) const;
   // The NodeFence that caused the pod's deletion; empty: none did.
   NodeId FenceOf(const PodId& pod) const;
-
-  struct NodeTimeline {
-    Timeline timeline;
-    absl::Duration latest;          // the last entry made here, by the steady clock
-    int deleting = 0, deleted = 0;  // pods
-    std::set<Uid> left;             // pods with a NotFailedOver event
-  };
 
   const State& state_;
   const ObjectCache& objects_;

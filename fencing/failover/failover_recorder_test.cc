@@ -50,6 +50,32 @@ TEST_CASE("a failover's timeline has nothing of an earlier one that never came t
   CHECK(recorder.TimelineOf(fence.node) == second);
 }
 
+TEST_CASE(
+    "a decision whose record is refused for minutes is one decision, and nothing of a later NodeFence") {
+  const State state{Settings()};
+  const ObjectCache objects{[](const auto&) {}};
+  SetClock clock;
+  FailoverRecorder recorder(
+      state, objects, {"lunkeeper", "lunkeeper-failover"}, [](const auto&) {}, clock);
+  Action put{1, PutNodeFence{}};
+  auto& fence = std::get<PutNodeFence>(put.what).fence;
+  fence.node = NodeId("n1.i");
+  fence.cause = "it is silent";
+  recorder.OnAction(put);
+  const Timeline first = recorder.TimelineOf(fence.node);
+  for (int refused = 0; refused < 9; ++refused) {
+    clock.now += absl::Seconds(20);
+    recorder.OnAction(put);
+  }
+  CHECK(recorder.TimelineOf(fence.node) == first);
+  clock.now += absl::Hours(1);
+  RecordFacts manual;
+  manual.fence.node = fence.node;
+  manual.fence.requested_by = "a person";
+  recorder.OnRecord(fence.node, &manual);
+  CHECK(recorder.TimelineOf(fence.node).empty());
+}
+
 TEST_CASE("the event of a kick says why it was made, whatever the pod does") {
   const bool crash_loops = GENERATE(false, true);
   const State state{Settings()};

@@ -15,13 +15,13 @@ enum class EventKind { kNormal, kWarning };
 
 struct ObjectEvent {
   // The object that the event is about.
-  std::string api_version, kind, space, name, uid;
+  std::string api_version = {}, kind = {}, space = {}, name = {}, uid = {};
   EventKind event_kind = EventKind::kNormal;
-  std::string reason;             // one CamelCase word: "Fenced"
-  std::string action;             // what was done: "Fence"
-  std::string note;               // the sentence; cut at 1 KiB
-  std::string reporter_instance;  // the replica that reports it
-  std::string own_name = {};      // of the event; empty: whatever is free
+  std::string reason = {};             // one CamelCase word: "Fenced"
+  std::string action = {};             // what was done: "Fence"
+  std::string note = {};               // the sentence; cut at 1 KiB
+  std::string reporter_instance = {};  // the replica that reports it
+  std::string own_name = {};           // of the event; empty: whatever is free
 };
 
 absl::Status RecordEvent(KubeClient& client, const ObjectEvent& event, absl::Time now, const Limits& limits);
