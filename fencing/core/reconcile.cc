@@ -57,8 +57,14 @@ bool IsRecorded(State& state, const Assessment& seen) {
   AddToRecord(state, VolumesToFence(state, seen), record);
   if (record == seen.record) return true;
   if (IsAnotherDecision(seen) && record.volumes != seen.record.volumes) {
-    if (!MayBegin(state, record.node, seen.classification, record.volumes)) return true;
-    state.limits.NoteDecision(record.node, state.now);
+    if (MayBegin(state, record.node, seen.classification, record.volumes)) {
+      state.limits.NoteDecision(record.node, state.now);
+    } else {
+      record = seen.record;
+      // An array that is back is asked all the same.
+      AddToRecord(state, {}, record);
+      if (record == seen.record) return true;
+    }
   }
   WriteRecord(state, std::move(record));
   return false;
