@@ -59,6 +59,7 @@ ELSEWHERE = {
         f"duplicates.{step}": "devices/datapath/datapath_duplicates_test.cc"
         for step in ("edition.begun", "edition.written", "store.given", "successor.asked")
     },
+    "array.unshare.piece": "devices/array/tgt/quota_test.cc",
     "array.migrate.copied": "catalogue_schema_test.cc",
     "array.migrate.changed": "catalogue_schema_test.cc",
     "array.migrate.committed": "catalogue_schema_test.cc",
