@@ -374,17 +374,19 @@ TEST_CASE_METHOD(OnCeph, "on Ceph: images of others stay, and one without a row 
   const VolumeId volume = Make("v");
   const std::string lost = absl::StrCat("lunkeeper.", options.name, ".", options.name, "-vlost");
   const std::string half = lost + "-half";  // Ceph lists it, and cannot open it
-  for (const std::string& name : {lost, half}) Rbd("create --size 4M lk/" + name);  // calls were cut short
-  Run(absl::StrCat("rados --conf ", Conf(), " -p lk rm rbd_id.", half));
+  const std::string rados = absl::StrCat("rados --conf ", Conf(), " -p lk ");
+  const std::string mark = absl::StrCat(rados, "setomapval lunkeeper.", options.name, ".images ");
+  for (const std::string& name : {lost, half}) Run(mark + name + " new");  // calls were cut short
+  for (const std::string& name : {lost, half}) Rbd("create --size 4M lk/" + name);
+  Run(rados + "rm rbd_id." + half);
   Reopen();
   CHECK(Eventually([&] { return !absl::StrContains(Rbd("ls lk"), lost); }));
   Rbd(absl::StrCat("create --size 4M lk/", lost));
-  Run(absl::StrCat("rados --conf ", Conf(), " -p lk setomapval lunkeeper.", options.name, ".images ", lost,
-                   " kept"));
+  Run(mark + lost + " kept");
   Reopen();
   REQUIRE(array->ListOrphans()->size() == 1);
   CHECK(array->ListOrphans()->front().name == lost);
-  Run(absl::StrCat("rados --conf ", Conf(), " -p lk rm rbd_id.", lost));  // now nobody can open it
+  Run(rados + "rm rbd_id." + lost);  // now nobody can open it
   CHECK(array->ListOrphans()->size() == 1);
   CHECK(array->DeleteOrphan(lost) == absl::OkStatus());
   CHECK(absl::IsNotFound(array->DeleteOrphan(lost)));

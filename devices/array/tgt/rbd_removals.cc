@@ -10,10 +10,33 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 
 namespace lunkeeper {
+namespace {
+
+// As arrays.h says: ARRAY, a hyphen, the kind, and 16 hex digits.
+bool IsId(absl::string_view text, absl::string_view array, char kind) {
+  return absl::ConsumePrefix(&text, array) && text.size() == 18 && text[0] == '-' && text[1] == kind &&
+         text.find_first_not_of("0123456789abcdef", 2) == absl::string_view::npos;
+}
+
+}  // namespace
+
+bool IsMadeHere(const RbdName& name, const std::string& prefix) {
+  absl::string_view array = prefix, snapshot = name.snapshot;
+  absl::ConsumePrefix(&array, "lunkeeper.");
+  absl::ConsumeSuffix(&array, ".");
+  const auto is_volume = [&](absl::string_view image) {
+    return absl::ConsumePrefix(&image, prefix) && IsId(image, array, 'v');
+  };
+  if (!is_volume(name.image)) return false;
+  if (absl::ConsumePrefix(&snapshot, kPassing)) return is_volume(snapshot);
+  return snapshot.empty() || IsId(snapshot, array, 's');
+}
 
 RbdName ParseRbdName(const std::string& text) {
   const size_t at = text.find('@');
@@ -39,15 +62,6 @@ absl::Status RbdRemovals::Remove(const RbdName& name) {
   }
   if (wake) removals_.Wake();
   return absl::OkStatus();
-}
-
-absl::Status RbdRemovals::Drop(const RbdName& name) {
-  if (mu_.TryLock()) {
-    const bool gone = RemoveName(name).value_or(false);
-    mu_.Unlock();
-    if (gone) return absl::OkStatus();
-  }
-  return pool_.WriteKey(marks_, name.Text(), kRemovedMark);
 }
 
 // Until none goes: what went may be what another waited for.

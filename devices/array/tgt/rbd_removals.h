@@ -28,6 +28,12 @@ struct RbdName {
 RbdName ParseRbdName(const std::string& text);
 
 inline constexpr char kRemovedMark[] = "removed";
+// Of a snapshot that stands only while a volume is cloned from another one; the clone's image follows.
+inline constexpr char kPassing[] = "passing.";
+
+// Whether names of this form are made here: the image of a volume, RBD's snapshot of one, or a passing one.
+// A person's copy or snapshot of an image has another. `prefix`: lunkeeper.ARRAY.
+bool IsMadeHere(const RbdName& name, const std::string& prefix);
 
 class RbdRemovals {
  public:
@@ -39,8 +45,6 @@ class RbdRemovals {
   void Begin();
   // Marks it, and removes it now or later. OK once the mark is stored.
   absl::Status Remove(const RbdName& name);
-  // The same of what is new and has no mark: it gets one only if it cannot be removed now.
-  absl::Status Drop(const RbdName& name);
 
  private:
   void RemoveLeft();

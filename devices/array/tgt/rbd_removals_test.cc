@@ -3,8 +3,11 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <cstdlib>
+#include <string>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "devices/array/tgt/testing/on_ceph.h"
 #include "devices/array/tgt/testing/replaced_call.h"
@@ -33,6 +36,28 @@ int RemoveSlowly(void* context, const char* name) {
 }
 int RemoveSnapshotSlowly(void* image, const char* name) {
   return RunSlowly([&] { return real_snap_remove(image, name); });
+}
+
+// The real calls, and how many found the mark of what they make.
+decltype(CephLibrary::rbd_create4) real_create;
+decltype(CephLibrary::rbd_snap_create) real_snap_create;
+decltype(CephLibrary::rbd_clone3) real_clone;
+std::string get_mark, snapped;
+int found_marks = 0;
+void LookForMark(const std::string& name) {
+  if (std::system((get_mark + name + " /dev/null").c_str()) == 0) ++found_marks;
+}
+int CreateMarked(void* pool, const char* name, uint64_t size, void* how) {
+  LookForMark(name);
+  return real_create(pool, name, size, how);
+}
+int SnapMarked(void* image, const char* name) {
+  LookForMark(absl::StrCat(snapped, "@", name));
+  return real_snap_create(image, name);
+}
+int CloneMarked(void* from, const char* name, const char* snapshot, void* to, const char* child, void* how) {
+  LookForMark(child);
+  return real_clone(from, name, snapshot, to, child, how);
 }
 
 struct Removals : OnCeph {
@@ -106,6 +131,48 @@ TEST_CASE_METHOD(Removals, "on Ceph: one thing is removed at a time") {
     array.reset();  // and its thread
   }
   CHECK(most_at_once == 1);
+}
+
+TEST_CASE_METHOD(Removals, "on Ceph: what a person has made beside or of an image stays over a restart") {
+  const std::string image = ImageOf(Make("v")), copy = image + ".before-upgrade";
+  Rbd("snap create " + image + "@before-upgrade");
+  Rbd("cp " + image + " " + copy);
+  Reopen();
+  absl::SleepFor(absl::Seconds(3));  // removals are looked for each second
+  CHECK(array->ListOrphans()->empty());
+  CHECK(absl::StrContains(Rbd("snap ls " + image), "before-upgrade"));
+  CHECK(absl::StrContains(Rbd("ls lk"), ".before-upgrade"));
+  Rbd("snap rm " + image + "@before-upgrade");
+  Rbd("rm " + copy);
+}
+
+// So that what a kill leaves is known as this array's.
+TEST_CASE_METHOD(Removals, "on Ceph: what is made is marked before it is there") {
+  snapped = ImageOf(Make("v")).substr(3);
+  get_mark = absl::StrCat("rados --conf ", Conf(), " -p lk getomapval lunkeeper.", options.name, ".images ");
+  real_create = Library().rbd_create4, real_snap_create = Library().rbd_snap_create;
+  real_clone = Library().rbd_clone3;
+  const ReplacedCall create(Library().rbd_create4, CreateMarked);
+  const ReplacedCall snap_create(Library().rbd_snap_create, SnapMarked);
+  const ReplacedCall clone(Library().rbd_clone3, CloneMarked);
+  const VolumeId volume(snapped.substr(snapped.rfind('.') + 1));
+  Make("w");
+  MakeFrom("of-snapshot", Snap("s", volume), {});
+  MakeFrom("of-volume", {}, volume);
+  CHECK(found_marks == 5);  // of three images and two snapshots
+}
+
+TEST_CASE_METHOD(Removals, "on Ceph: where all marks are lost, an image without a row is set aside") {
+  const VolumeId volume = Make("v");
+  const std::string newer = absl::StrCat("lunkeeper.", options.name, ".", options.name, "-v00000000000000aa");
+  Rbd("create --size 4M lk/" + newer);
+  Run(absl::StrCat("rados --conf ", Conf(), " -p lk rm lunkeeper.", options.name, ".images"));
+  Reopen();
+  REQUIRE(array->ListOrphans()->size() == 1);
+  CHECK(array->ListOrphans()->front().name == newer);
+  CHECK(cluster->volumes().DeleteVolume(volume) == absl::OkStatus());
+  CHECK(array->DeleteOrphan(newer) == absl::OkStatus());
+  CHECK(AllGone());
 }
 
 }  // namespace lunkeeper::testing

@@ -23,9 +23,7 @@
 namespace lunkeeper {
 namespace {
 
-constexpr char kKept[] = "kept", kDeleted[] = "deleted", kOrphan[] = "orphan";
-// A snapshot that stands only while a volume is cloned from another one.
-constexpr char kPassing[] = "passing.";
+constexpr char kNew[] = "new", kKept[] = "kept", kDeleted[] = "deleted", kOrphan[] = "orphan";
 
 // Of <rbd/librbd.h> and <rbd/features.h>: layering, exclusive-lock, deep-flatten; see CephPool::CheckCacheOf.
 constexpr int kFeaturesOption = 1, kCloneFormatOption = 12;
@@ -125,6 +123,7 @@ absl::Status RbdStore::CreateImage(const std::string& path, uint64_t size_bytes,
   RETURN_IF_ERROR(CheckThin(path, provisioning == Provisioning::kThick));
   const CephLibrary& ceph = pool_->library();
   const ImageOptions options(ceph);
+  RETURN_IF_ERROR(MarkNew(NameOf(path)));
   const int made = ceph.rbd_create4(pool_->context(), NameOf(path).image.c_str(), size_bytes, options.get());
   FAIL_POINT("array.pool.file_made");
   return made < 0 ? CephError("make image " + path, made) : absl::OkStatus();
@@ -134,6 +133,7 @@ absl::Status RbdStore::CloneImage(const std::string& from, const std::string& to
                                   Provisioning provisioning, bool own_space) const {
   RETURN_IF_ERROR(CheckThin(to, own_space || provisioning == Provisioning::kThick));
   const RbdName source = NameOf(from), name = NameOf(to);
+  RETURN_IF_ERROR(MarkNew(name));
   const absl::Status made =
       name.snapshot.empty() ? CloneVolume(source, name, size_bytes) : MakeSnapshot(name);
   if (!made.ok()) DropNewImage(to);
@@ -148,9 +148,10 @@ absl::Status RbdStore::CloneVolume(const RbdName& from, const RbdName& to, uint6
     RETURN_IF_ERROR(CloneSnapshot(from, to));
   } else {
     const RbdName passing = {from.image, kPassing + to.image};
+    RETURN_IF_ERROR(MarkNew(passing));
     RETURN_IF_ERROR(MakeSnapshot(passing));
     const absl::Status cloned = CloneSnapshot(passing, to);
-    const absl::Status dropped = removals_.Drop(passing);
+    const absl::Status dropped = removals_.Remove(passing);
     RETURN_IF_ERROR(cloned);
     RETURN_IF_ERROR(dropped);
   }
@@ -195,13 +196,17 @@ absl::Status RbdStore::GrowImage(const std::string& path, uint64_t size_bytes, P
   return grown < 0 ? CephError("grow image " + path, grown) : absl::OkStatus();
 }
 
+absl::Status RbdStore::MarkNew(const RbdName& name) const {
+  return pool_->WriteKey(marks_, name.Text(), kNew);
+}
+
 absl::Status RbdStore::KeepImage(const std::string& path) const {
   return pool_->WriteKey(marks_, NameOf(path).Text(), kKept);
 }
 
 void RbdStore::DropNewImage(const std::string& path) const {
-  const absl::Status dropped = removals_.Drop(NameOf(path));
-  if (!dropped.ok())  // it has no mark: the next start finds it
+  const absl::Status dropped = removals_.Remove(NameOf(path));
+  if (!dropped.ok())  // its mark says that it is new: the next start finds it
     LogWarn("array", "a new image is left", {{"image", path}, {"error", std::string(dropped.message())}});
 }
 
@@ -270,13 +275,15 @@ absl::Status RbdStore::TidyImages(const std::set<std::string>& known, const std:
   return absl::OkStatus();
 }
 
-// With a row it is kept, whatever the mark says: the row was stored last, or is not deleted yet. Without one,
-// an image that was never kept is of a call that was cut short.
+// With a row it is kept, whatever the mark says: the row was stored last, or is not deleted yet. Without one
+// it is removed only if its mark says so: nobody has needed it since. One without a mark is a person's
+// snapshot or copy; or the marks are lost, where images came from another Ceph without them.
 absl::Status RbdStore::TidyOne(const RbdName& name, const std::string& mark, bool known) const {
   const std::string text = name.Text();
   if (known) return mark == kKept ? absl::OkStatus() : pool_->WriteKey(marks_, text, kKept);
   if (mark == kOrphan || mark == kRemovedMark) return absl::OkStatus();
-  if (mark == kKept) {
+  if (mark.empty() && !IsMadeHere(name, prefix_)) return absl::OkStatus();
+  if (mark == kKept || mark.empty()) {
     LogWarn("array", "setting an image aside that the catalogue does not know", {{"image", text}});
     return pool_->WriteKey(marks_, text, kOrphan);
   }

@@ -5,9 +5,12 @@
 //   lunkeeper.ARRAY.images     an object whose keys are images' and snapshots' names, and its values what
 //   each is:
 //
-//   no key --KeepImage--> kept --PrepareDeletion--> deleted --RemoveMarked--> removed --> no key and no image
-//                          |                                                  (or later: rbd_removals.h)
-//                          +--TidyImages, without a row--> orphan
+//   no key --> new --KeepImage--> kept --PrepareDeletion--> deleted --RemoveMarked--> removed --> no key and
+//                                  |                                    no image (or later: rbd_removals.h)
+//                                  +--TidyImages, without a row--> orphan
+//
+// The mark is there before the image. So what has none was made by somebody else, and is not touched; it is
+// an orphan if it has the name of a volume or snapshot of this array, whose mark is lost.
 //
 // A clone keeps what it was made from, without a name; so does a deleted volume with snapshots. Only thin
 // volumes. Images of another array, or of nobody, are not touched.
@@ -99,6 +102,8 @@ class RbdStore final : public ImageStore {
   absl::Status CloneVolume(const RbdName& from, const RbdName& to, uint64_t size_bytes) const;
   absl::Status CloneSnapshot(const RbdName& from, const RbdName& to) const;
   absl::Status MakeSnapshot(const RbdName& name) const;
+  // Before it is made.
+  absl::Status MarkNew(const RbdName& name) const;
   struct Listing {
     std::vector<std::string> names;  // as of ListNames
     std::set<std::string> unread;    // the images among them whose snapshots cannot be listed
