@@ -22,7 +22,7 @@ struct Heartbeat {
   bool kubelet_ok = true;  // kubelet and the runtime answer, seen from inside the node
   VolumeSet failing;       // volumes whose I/O hangs, as the path is lost, or has failed for good
   VolumeSet failed;        // of these, the ones that failed for good: no path brings them back
-  VolumeSet present;       // volumes of which a container, mount, device or session is left
+  VolumeSet present;       // volumes that have a device on the node; before its first look, the fenced ones
   std::map<ArrayId, Generation> known;  // the newest fence it knows of at each array
   VolumeSet closed = {};  // volumes whose file system closed itself to writes: told to people, not acted on
   VolumeSet idle = {};    // volumes whose path may be lost, and of which no I/O waits
