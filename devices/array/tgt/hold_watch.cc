@@ -41,10 +41,7 @@ HoldWatch::HoldWatch(const ImageStore& images, int held)
     : images_(images), held_(held), free_before_(FreeBytes(images)), thread_([this] { Run(); }) {}
 
 HoldWatch::~HoldWatch() {
-  {
-    const absl::MutexLock lock(&mu_);
-    ended_ = true;
-  }
+  end_.Set();
   thread_.join();
 }
 
@@ -64,10 +61,8 @@ bool HoldWatch::IsFull() const {
 
 // The mark first: who reads zeroes where the image was must find it.
 void HoldWatch::Run() {
-  while (!IsFull()) {
-    const absl::MutexLock lock(&mu_);
-    if (mu_.AwaitWithTimeout(absl::Condition(&ended_), kLookInterval)) return;
-  }
+  while (!IsFull())
+    if (end_.WaitFor(kLookInterval)) return;
   const absl::MutexLock lock(&mu_);
   let_go_ = true;
   if (::ftruncate(held_, 0) != 0) LogError("array", "a backup cannot let go of the image that it copies");

@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "base/steady_signal.h"
 #include "devices/array/tgt/image_store.h"
 
 namespace lunkeeper {
@@ -39,7 +40,7 @@ class HoldWatch {
   const int held_;
   const uint64_t free_before_;
   mutable absl::Mutex mu_;
-  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  SteadySignal end_;
   bool let_go_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;  // last: it uses the others
 };

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/testing/wall_clock.h"
 #include "devices/array/tgt/testing/backup_fixture.h"
 
 namespace lunkeeper::testing {
@@ -207,6 +208,7 @@ TEST_CASE_METHOD(BrokenOff,
   const LoopMount disk(other, "64M", "mkfs.ext4 -q");
   std::atomic<bool> hangs = false;
   absl::Status made;
+  const WallClockAhead ahead(absl::Hours(1));  // a wait by the wall clock would be so much longer
   std::thread backing([&] {
     made = fixture.array->BackUp(disk.path() + "/backup", [&](const BackupProgress& progress) {
       if (progress.copied_bytes > 0 && !hangs.exchange(true)) Run("fsfreeze -f " + disk.path());
