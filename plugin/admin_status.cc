@@ -56,6 +56,7 @@ void FillGateways(const Backends& backends, admin::v1::StatusResponse* out) {
 }
 
 void FillCertificates(const Backends& backends, admin::v1::StatusResponse* out) {
+  for (const auto& peer : backends.peers) out->add_peers(peer);
   for (const auto& files : backends.certificates)
     for (const std::string& file : files()) {
       auto* status = out->add_certificates();

@@ -84,6 +84,7 @@ struct Backends {
   std::unique_ptr<LimitWatch> limits;             // where grants are those of this process
 
   std::vector<Listener> listeners;
+  std::vector<std::string> peers;  // host:port of the coordinators that it asks
   ArrayRemovalCalls array_removal;
   std::function<std::vector<std::string>()> failover;  // its status, a line each; empty without failover
   std::vector<std::function<void(Metrics&)>> reports;  // called every few seconds, to set gauges

@@ -246,6 +246,7 @@ absl::Status OpenCoordinatorClient(const CoordinatorOptions& options, const std:
   // Heartbeats carry it: a node whose kubelet hangs is another case than one that is dead.
   view.kubelet_ok = [kubelet = client->kubelet.get()] { return kubelet->IsWell(); };
   backends->certificates.push_back([path = options.ca] { return std::vector{path}; });
+  backends->peers = options.addresses;
   client->heartbeats = StartHeartbeatSender({.node = backends->node},
                                             SendOverGrpc(*client->replicas, backends->node), std::move(view));
   client->storage_heartbeats = StartStorageHeartbeats(

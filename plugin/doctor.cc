@@ -19,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "base/certificate.h"
 #include "base/driver.h"
+#include "base/host_port.h"
 #include "devices/datapath/initiator.h"
 #include "fencing/failover/facts.h"
 #include "fencing/failover/record.h"
@@ -77,10 +78,34 @@ void CheckPortals(const admin::v1::StatusResponse& status, const Surroundings& a
   if (status.mode() == "controller") return;
   for (const std::string& portal : PortalsOf(status)) {
     const absl::Status reached = around.connect(portal);
-    if (!reached.ok())
+    if (!reached.ok()) {
       faults.push_back(
           {"portals", absl::StrCat("portal ", portal, " is not reached from here: ", reached.message(),
                                    "; look at the storage host, the network and firewalls")});
+    } else if (const absl::Status carried = around.send_much(portal); !carried.ok()) {
+      faults.push_back(
+          {"mtu", absl::StrCat("portal ", portal, " is reached by small packets alone: ", carried.message(),
+                               "; set the same MTU at each port on the way")});
+    }
+  }
+}
+
+// "6.1.0-40-amd64". What cannot be read is not.
+bool IsTooOld(const std::string& release) {
+  const std::vector<std::string> parts = absl::StrSplit(release, absl::ByAnyChar(".-"));
+  int major = 0, minor = 0;
+  if (parts.size() < 2 || !absl::SimpleAtoi(parts[0], &major) || !absl::SimpleAtoi(parts[1], &minor))
+    return false;
+  return std::pair(major, minor) < std::pair(5, 12);
+}
+
+void CheckNames(const admin::v1::StatusResponse& status, const Surroundings& around, Faults& faults) {
+  for (const std::string& peer : status.peers()) {
+    const auto where = ParseHostPort(peer);
+    const absl::Status found = around.resolve(where ? where->host : peer);
+    if (!found.ok())
+      faults.push_back({"dns", absl::StrCat(peer, " has no address here: ", found.message(),
+                                            "; look at the cluster's DNS and the pod's dnsPolicy")});
   }
 }
 
@@ -94,6 +119,10 @@ void CheckKernel(const admin::v1::StatusResponse& status, const Surroundings& ar
       faults.push_back({"kernel", absl::StrCat(path, ": ", opened.message(),
                                                ": volumes cannot be attached; load the module ", module)});
   }
+  const std::string release = around.read_setting("/proc/sys/kernel/osrelease");
+  if (IsTooOld(release))
+    faults.push_back(
+        {"kernel", absl::StrCat("Linux ", release, " is older than 5.12, which the data path needs")});
   // Linux 6.15 and later end a FUSE connection, for good, when one request takes longer. Requests wait here
   // for as long as an array is away.
   for (const char* setting : {"default_request_timeout", "max_request_timeout"}) {
@@ -272,6 +301,7 @@ Faults CheckServer(const admin::v1::StatusResponse& status, const Surroundings& 
   CheckArrays(status, faults);
   CheckCertificates(status, around.now, faults);
   CheckPortals(status, around, faults);
+  CheckNames(status, around, faults);
   CheckKernel(status, around, faults);
   CheckDevices(status, faults);
   if (!status.not_ready().empty())

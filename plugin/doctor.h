@@ -28,6 +28,10 @@ struct Surroundings {
   std::string own_namespace;  // empty: this is no pod
   // OK when somebody listens at host:port, as seen from here.
   std::function<absl::Status(const std::string& address)> connect;
+  // OK when packets of full size arrive there.
+  std::function<absl::Status(const std::string& address)> send_much;
+  // OK when this name has an address.
+  std::function<absl::Status(const std::string& host)> resolve;
   // OK when this device file can be opened.
   std::function<absl::Status(const std::string& path)> open_device;
   // The content of a file of /proc/sys; empty where this kernel does not have it.

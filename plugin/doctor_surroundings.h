@@ -5,7 +5,7 @@
 
 namespace lunkeeper {
 
-// A connection is tried for two seconds.
+// A connection is tried for two seconds, and so are packets of full size.
 Surroundings RealSurroundings();
 
 }  // namespace lunkeeper

@@ -21,6 +21,8 @@ Surroundings Healthy() {
   return {.now = kNow,
           .own_namespace = "lunkeeper",
           .connect = [](const std::string&) { return absl::OkStatus(); },
+          .send_much = [](const std::string&) { return absl::OkStatus(); },
+          .resolve = [](const std::string&) { return absl::OkStatus(); },
           .open_device = [](const std::string&) { return absl::OkStatus(); },
           .read_setting = [](const std::string&) { return "0"; }};
 }
@@ -43,6 +45,7 @@ admin::v1::StatusResponse HealthyNode() {
   auto* device = status.add_devices();
   device->set_health("healthy");
   device->set_portal("10.0.0.5:3260");
+  status.add_peers("lunkeeper-coordinator.lunkeeper.svc:7443");
   return status;
 }
 
@@ -156,6 +159,20 @@ TEST_CASE("a fault of a node is found alone") {
     const std::string set = GENERATE("default_request_timeout", "max_request_timeout");
     around.read_setting = [=](const std::string& path) { return path.ends_with("/" + set) ? "60" : ""; };
     wanted = "kernel: fs.fuse." + set + " is 60 s: the kernel ends a volume";
+  }
+  SECTION("a path that loses packets of full size") {
+    around.send_much = [](const std::string&) { return absl::UnavailableError("nothing came back"); };
+    wanted = "mtu: portal 10.0.0.5:3260 is reached by small packets alone: nothing came back";
+  }
+  SECTION("a name server that does not know the coordinator") {
+    around.resolve = [](const std::string& host) { return absl::NotFoundError("no " + host); };
+    wanted = "dns: lunkeeper-coordinator.lunkeeper.svc:7443 has no address here: no lunkeeper-coordinator";
+  }
+  SECTION("a kernel that is too old") {
+    around.read_setting = [](const std::string& path) {
+      return path == "/proc/sys/kernel/osrelease" ? "5.10.0-35-amd64" : "0";
+    };
+    wanted = "kernel: Linux 5.10.0-35-amd64 is older than 5.12";
   }
   SECTION("a device that has failed") {
     status.mutable_devices(0)->set_volume("rack1-v1");

@@ -92,6 +92,16 @@ def test_options_say_which_cluster_namespace_and_node(play):
     assert all(call[0] == "--context=east" for call in [listing, *execs])
 
 
+def test_a_command_runs_on_every_node_whatever_it_finds_on_one(play):
+    pods = {"lk/n-1": {}, "lk/n-2": {"code": 1}, "lk/n-3": {"hangs": True}, "lk/n-4": {}}
+    done = play({name: pods[name] for name in ("lk/n-1", "lk/n-2", "lk/n-4")}, "--all-nodes", "doctor")
+    told = [f"== lk/{name}\n{name} lunkeeper doctor\n" for name in ("n-1", "n-2", "n-4")]
+    assert (done.returncode, done.stdout) == (1, "".join(told))
+    assert "component=node" in " ".join(play.calls()[0])
+    done = play(pods, "--all-nodes", "doctor")
+    assert done.returncode == 69 and "lk/n-3 does not answer" in done.stderr and told[2] in done.stdout
+
+
 @pytest.mark.parametrize(
     "pods, arguments, code, says",
     [
