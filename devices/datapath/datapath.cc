@@ -11,6 +11,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <memory>
@@ -31,6 +32,7 @@ namespace lunkeeper {
 namespace {
 
 constexpr absl::Duration kLookAgain = absl::Milliseconds(20);
+constexpr char kLogLevel[] = "LUNKEEPER_LOG_LEVEL", kLogFormat[] = "LUNKEEPER_LOG_FORMAT";
 
 // One option of type absl::Duration, in seconds.
 void AddSeconds(CLI::App* command, const std::string& name, absl::Duration* value, const std::string& help) {
@@ -91,6 +93,13 @@ int ReportStatus(const absl::Status& status) {
   return status.ok() ? 0 : 1;
 }
 
+// A worker has no options, so that it may be any version of the program: it finds them in its environment.
+void StartLogging(const DatapathOptions& options) {
+  ::setenv(kLogLevel, options.log_level.c_str(), 1);
+  ::setenv(kLogFormat, options.log_format.c_str(), 1);
+  SetUpLogging(options.log_level, options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
+}
+
 int RunSupervisor(const DatapathOptions& options) {
   LockMemory();  // secrets must not reach a swap device, and a worker's death must not wait for memory
   const absl::Status ended = ServeInTurn(options);
@@ -120,6 +129,14 @@ void AddDatapathOptions(CLI::App* command, DatapathOptions* options) {
                     "Take the volumes of the data path that serves at the socket, under running I/O");
   command->add_option("--ready-file", options->ready_file,
                       "A file that is there while this data path serves");
+  command->add_option("--log-level", options->log_level, "debug, info, warn or error")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
+      ->envname(kLogLevel)
+      ->capture_default_str();
+  command->add_option("--log-format", options->log_format, "text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->envname(kLogFormat)
+      ->capture_default_str();
   command->add_flag("--resend,!--no-resend", options->resend)->group("");
   command->add_option("--worker-socket", options->worker_socket)->group("");
   const auto add = [&](const std::string& name, const std::string& help, DatapathCommand what) {
@@ -136,6 +153,7 @@ void AddDatapathOptions(CLI::App* command, DatapathOptions* options) {
 int RunDatapath(const DatapathOptions& options) {
   // Where the reader of the log has gone, its next line must not end all I/O.
   ::signal(SIGPIPE, SIG_IGN);
+  StartLogging(options);
   if (options.worker_socket >= 0) return RunWorker(options.worker_socket);
   switch (options.command) {
     case DatapathCommand::kList:

@@ -44,8 +44,9 @@ struct DatapathOptions {
   std::string worker_binary;  // what `upgrade` starts; empty: the path this program was started by
   // Where a data path serves at the socket: become its successor, or wait for its end (succession.h).
   bool take_over = false;
-  std::string ready_file;  // is there while this data path serves; empty: none
-  bool resend = true;      // false: do as on a kernel before 6.9, for tests
+  std::string ready_file;                               // is there while this data path serves; empty: none
+  std::string log_level = "info", log_format = "text";  // as of `serve`
+  bool resend = true;                                   // false: do as on a kernel before 6.9, for tests
   int worker_socket = -1;  // set in the worker only: the socket to its supervisor
 };
 

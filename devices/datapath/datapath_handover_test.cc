@@ -10,6 +10,8 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "base/fail_point.h"
 #include "base/units.h"
@@ -216,6 +218,20 @@ TEST_CASE("a data path that is told to stop serves on, until a successor has its
   CHECK(Run({LK_DATAPATH_BINARY, "datapath", "ready", "--ready-file=" + dir / "ready1"}).exit_code == 1);
   RequireProgress(checker);
   checker.StopAndCheck();
+}
+
+TEST_CASE("supervisor and worker log as the data path was told") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 64 * kMiB);
+  Datapath datapath(dir, {"--log-format=json"});
+  MustAttach(datapath, target.RequestFor(1));
+  target.Kill();  // of which the worker tells
+  Eventually("the worker says so", [&] { return datapath.log().find("reconnecting") != std::string::npos; });
+  for (const absl::string_view line : absl::StrSplit(datapath.log(), '\n', absl::SkipEmpty())) {
+    INFO(line);
+    CHECK(line.front() == '{');
+  }
 }
 
 // Else nobody could reach the successor any more: it listens where the path led.

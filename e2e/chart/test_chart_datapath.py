@@ -1,6 +1,12 @@
 """How the data path's DaemonSet is replaced."""
 
-from chart.charts import ONE_ARRAY, find, render
+from chart.charts import LOCAL_ARRAY, ONE_ARRAY, find, pods, render
+
+
+def test_every_part_logs_as_the_values_say(values):
+    things = render(values({**LOCAL_ARRAY, "logs": {"level": "warn", "format": "text"}}))
+    for name, spec in pods(things).items():
+        assert {"--log-level=warn", "--log-format=text"} <= set(spec["containers"][0]["args"]), name
 
 
 def test_the_data_path_rolls_with_both_pods_there_unless_the_values_say_otherwise(values):
