@@ -305,9 +305,9 @@ void IscsiLun::SendAll() {
   EndIfBroken();
 }
 
-// From a handler: ends the session for reason_, and this Lun with it where `failure` is one.
+// From a handler: ends the session for reason_; and this Lun, where `failure` is not of this portal alone.
 void IscsiLun::BreakSession(LunFailure failure) {
-  fatal_ = failure;
+  fatal_ = failure != LunFailure::kOtherLun || connection_.NoteRefusal() ? failure : LunFailure::kNone;
   session_.BreakOff(reason_.text());
 }
 

@@ -8,6 +8,8 @@
 //   ----------------------------+---------------------------------------------------------------------------
 //   login: the target moved     | goes there if that is another portal of the target, which the grant names
 //   login: refused              | goes to the next one; fails when that is the last word of each
+//   LUN: another one, or        | likewise: a gateway that has lost the array knows of no growth since
+//     smaller than it was       |
 //   login: not now              | goes to the next one
 //   LUN: standby, unavailable,  | goes to the next one; requests wait as long as for a portal that is away
 //     or none of this number    |
@@ -48,9 +50,9 @@ class LunConnection {
   bool in_first_round() const { return failures_ < portals_.size(); }
   // A Lun was accepted over this connection.
   void NoteSuccess();
-  // The present portal has refused the login. Whether all have, each as its last word since the last success,
-  // or have sent the login to another one: a single one may be somebody else's by now, or a gateway's that
-  // takes the array a moment later.
+  // The present portal has refused the login, or shows another LUN. Whether all have, each as its last word
+  // since the last success, or have sent the login to another one: a single one may be somebody else's by
+  // now, or a gateway's that has lost the array, or takes it a moment later.
   bool NoteRefusal();
   // As configured.
   const char* portal() const { return portals_[next_].text.c_str(); }
@@ -110,7 +112,7 @@ class LunConnection {
   struct Portal {
     Address address;
     std::string text;
-    bool refused = false;     // the last login
+    bool refused = false;     // the last login, or the LUN was another one
     bool sent_on = false;     // the last login, to another portal
     bool closed = false;      // the last connection
     bool redirected = false;  // a login, and that was followed

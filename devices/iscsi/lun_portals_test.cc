@@ -48,6 +48,32 @@ TEST_CASE("a target that refuses at each of its portals is gone for good") {
   REQUIRE(rig.state.failure == LunFailure::kRefused);
 }
 
+// As tgtd of a gateway whose agent was stopped, after another gateway has taken the array and grown the
+// volume.
+TEST_CASE("a portal that does not know how the volume has grown ends nothing while another one serves") {
+  FakeTarget before;
+  LunRig rig([&](LunOptions& options) { options.connection.other_portals = {before.portal()}; });
+  rig.Start();
+  rig.target.Change([](auto& traits) { traits.blocks *= 2; });
+  TestRequest grown(LunOp::kReadCapacity);
+  REQUIRE(rig.Do(grown) == 0);
+  SECTION("it is left again") {
+    rig.target.Change([](auto& traits) { traits.script = Once(kWrite, {Reaction::kSilence}); });
+    TestRequest write(LunOp::kWrite, 0, 512, 'x');
+    rig.lun->Submit(&write);
+    REQUIRE(rig.Answered(write, seconds(60)));
+    REQUIRE(write.error == 0);
+    REQUIRE(rig.target.At(0) == 'x');
+    REQUIRE(before.Count("login") > 0);
+  }
+  SECTION("a LUN that is smaller at each portal is another one") {
+    rig.target.Change([](auto& traits) { traits.blocks /= 2; });
+    rig.target.Inject({});
+    REQUIRE(rig.Becomes(LunHealth::kFailed, seconds(60)));
+    REQUIRE(rig.state.failure == LunFailure::kOtherLun);
+  }
+}
+
 // As a broken box in the path does.
 TEST_CASE("a portal that ends each session is left for the other one") {
   FakeTarget other;
