@@ -40,8 +40,12 @@ absl::Status DetachWithLoss(Initiator& initiator, const VolumeId& volume) {
 
 // By hand, or by Linux 6.15 and later where fs.fuse.max_request_timeout is set.
 TEST_CASE("a volume whose FUSE connection the kernel has ended shows that it failed, and can be detached") {
+  const bool is_away = GENERATE(false, true);
   AttachedLun rig(64 * kMiB);
   auto& [dir, target, datapath, device] = rig;
+  const auto health = [&] { return datapath.initiator().Find(device.volume).value()->health; };
+  if (is_away) target.Kill();
+  if (is_away) Eventually("it is away", [&] { return health() == DeviceHealth::kReconnecting; });
   const std::string connections = dir / "connections";
   std::filesystem::create_directory(connections);
   const std::string number = MustRun({"losetup", "--noheadings", "--output", "BACK-MAJ:MIN", device.path});
@@ -49,9 +53,7 @@ TEST_CASE("a volume whose FUSE connection the kernel has ended shows that it fai
   const int minor = std::stoi(number.substr(number.find(':') + 1));
   std::ofstream(absl::StrCat(connections, "/", minor, "/abort")) << "1\n";
   MustRun({"umount", connections});
-  Eventually("it has failed", [&] {
-    return datapath.initiator().Find(device.volume).value()->health == DeviceHealth::kFailed;
-  });
+  Eventually("it has failed", [&] { return health() == DeviceHealth::kFailed; });
   CHECK(datapath.initiator().Detach(device.volume).ok());
 }
 

@@ -122,7 +122,7 @@ void EventLoop::RunOnce() {
   heartbeat_->fetch_add(1, std::memory_order_relaxed);
   const Clock::time_point now = Clock::now();
   if (count > 0) polling_.OnWorkFound(now);
-  for (int i = 0; i < count; ++i) OnEvent(events[i].data.u64);
+  for (int i = 0; i < count; ++i) OnEvent(events[i].data.u64, events[i].events);
   if (starved_ > 0) FeedStarved();
   if (now >= next_limited_) FeedLimited(now);
   SendSubmitted();
@@ -135,15 +135,26 @@ int EventLoop::SleepMilliseconds(Clock::time_point now) const {
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(wait).count());
 }
 
-void EventLoop::OnEvent(uint64_t data) {
+void EventLoop::OnEvent(uint64_t data, uint32_t events) {
   if (data == kInbox) return TakeCommands();
   // A member removed earlier in this round may still have events in what epoll returned.
   Member& member = members_[data >> 1];
   if (member.channel == nullptr) return;
   const WorkOnVolume work(member.channel->slot());
-  if ((data & kLunBit) == 0) return OnFuse(member);
+  if ((data & kLunBit) == 0) return (events & EPOLLERR) != 0 ? LoseFuse(member) : OnFuse(member);
   member.channel->lun().OnReady();
   AfterLun(member);
+}
+
+// Every I/O of the device fails from now on, and for good: that has to show. epoll tells it also of a
+// descriptor that is not read now, such as of a volume whose target is away, again and again.
+void EventLoop::LoseFuse(Member& member) {
+  if (member.channel->fuse_fd() < 0) return;
+  WatchFuse(member, EPOLL_CTL_DEL, 0);
+  SetStarved(member, false);
+  member.limited = false;
+  member.channel->lun().Fail(kConnectionEnded);
+  member.submitted = true;
 }
 
 void EventLoop::OnFuse(Member& member) {
@@ -153,14 +164,10 @@ void EventLoop::OnFuse(Member& member) {
   const bool starved = progress == FuseChannel::Progress::kStarved;
   const bool limited = progress == FuseChannel::Progress::kLimited;
   const bool waits = starved || limited;
+  if (progress == FuseChannel::Progress::kGone) return LoseFuse(member);
   // Level-triggered: a descriptor with requests that are not read would wake the loop up again and again.
-  if (progress == FuseChannel::Progress::kGone) {
-    WatchFuse(member, EPOLL_CTL_DEL, 0);
-    // Every I/O of the device fails from now on, and for good: that has to show.
-    member.channel->lun().Fail(kConnectionEnded);
-  } else if (waits != (member.starved || member.limited)) {
+  if (waits != (member.starved || member.limited))
     WatchFuse(member, EPOLL_CTL_MOD, waits ? 0U : uint32_t{EPOLLIN});
-  }
   SetStarved(member, starved);
   member.limited = limited;
   if (limited) next_limited_ = std::min(next_limited_, member.channel->resume_at());

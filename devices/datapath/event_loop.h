@@ -76,7 +76,8 @@ class EventLoop {
   void Run();
   void RunOnce();
   int SleepMilliseconds(Clock::time_point now) const;
-  void OnEvent(uint64_t data);
+  void OnEvent(uint64_t data, uint32_t events);
+  void LoseFuse(Member& member);
   void OnFuse(Member& member);
   void AfterLun(Member& member);
   void ArmSocket(Member& member);
