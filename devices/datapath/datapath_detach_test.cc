@@ -98,6 +98,25 @@ TEST_CASE("a detach whose write-back fails says so, and once more, since the ans
   CHECK(datapath.initiator().Detach(device.volume).ok());
 }
 
+TEST_CASE("what a detach has to say once more, a successor says") {
+  TempDir dir;
+  iscsi::FakeTarget target;
+  target.Change([](auto& traits) {
+    traits.script = [](const iscsi::FakeCommand& command) {
+      return command.operation == kWrite ? iscsi::Sense(kMediumError, 0x0c) : iscsi::Reaction{};
+    };
+  });
+  Datapath datapath(dir);
+  const Device device = MustAttach(datapath, RequestFor(target));
+  WriteUnsynced(device.path, "lost");
+  const absl::Status lost = datapath.initiator().Detach(device.volume);
+  CHECK(absl::IsDataLoss(lost));
+  Datapath successor(dir, {"--take-over"});
+  REQUIRE_FALSE(successor.Ended());
+  CHECK(successor.initiator().Detach(device.volume) == lost);
+  CHECK(successor.initiator().Detach(device.volume).ok());
+}
+
 TEST_CASE("a detach that was given up while the target did not answer the logout can be repeated") {
   const bool is_over = GENERATE(false, true);  // the wait for the logout, when it is repeated
   TempDir dir;

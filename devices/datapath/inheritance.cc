@@ -36,6 +36,7 @@ datapath::InheritedVolume ToMessage(const SupervisedVolume& volume, std::vector<
   message.set_reason(volume.reason);
   message.set_set_aside(volume.set_aside);
   message.set_cut_off(volume.cut_off);
+  if (!volume.in_call) message.set_loss(volume.loss);  // else it is the call's
   message.set_has_device(volume.fuse.device.get() >= 0);
   message.set_has_root(volume.fuse.root.get() >= 0);
   message.set_has_loop(volume.loop.fd.get() >= 0);
@@ -70,6 +71,7 @@ absl::StatusOr<std::unique_ptr<SupervisedVolume>> FromMessage(const datapath::In
   volume->reason = message.reason();
   volume->set_aside = message.set_aside();
   volume->cut_off = message.cut_off();
+  volume->loss = message.loss();
   volume->attachment = message.attachment();
   auto next = fds.begin();
   if (message.has_device()) volume->fuse.device = std::move(*next++);
