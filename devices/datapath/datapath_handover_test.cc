@@ -1,11 +1,13 @@
 // One data path after another, under running I/O: all of it real, as in datapath_test.cc.
 
 #include <signal.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <thread>
 
@@ -113,6 +115,27 @@ TEST_CASE("whoever of the two dies at whatever step of a hand-over, the other on
     ++tried;
   }
   CHECK(tried == 6);
+}
+
+TEST_CASE("a successor that stands still before it serves is named in the log, and its end is the way out") {
+  AttachedLun rig(64 * kMiB);
+  auto& [dir, target, datapath, device] = rig;
+  FileChecker checker(device.path, 32 * kMiB, 4);
+  RequireProgress(checker);
+  const std::string stop = dir / "stop";
+  std::ofstream(stop) << "#!/bin/sh\nkill -STOP $PPID\n";
+  std::filesystem::permissions(stop, std::filesystem::perms::owner_all);
+  const pid_t successor =
+      Spawn({"env", "LUNKEEPER_FAIL_POINT=handover.successor.given:exec=" + stop, LK_DATAPATH_BINARY,
+             "datapath", "--take-over", "--socket=" + datapath.socket()},
+            dir / "log");
+  CHECK(Eventually(
+      [&] { return datapath.log().find(absl::StrCat("successor=", successor)) != std::string::npos; },
+      absl::Seconds(30)));
+  ::kill(successor, SIGKILL);
+  ::waitpid(successor, nullptr, 0);
+  RequireProgress(checker);
+  checker.StopAndCheck();
 }
 
 TEST_CASE("calls during a hand-over are answered, by the one or the other") {

@@ -1,5 +1,8 @@
 #include "devices/datapath/hand_over.h"
 
+#include <sys/socket.h>
+
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,10 +26,22 @@ constexpr absl::Duration kWorkerDies = absl::Seconds(5);
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(20);
 constexpr absl::Duration kLookAgain = absl::Milliseconds(500);
 
+// A successor that stands still with the volumes in hand: said first and then again after so long.
+constexpr absl::Duration kLateAfter = absl::Seconds(10);
+constexpr absl::Duration kSaidAgain = absl::Minutes(1);
+
 absl::Status SendStep(int socket, Step::Step step) {
   datapath::HandOverStep message;
   message.set_step(step);
   return SendMessage(socket, message);
+}
+
+// 0: of another PID namespace.
+std::string PeerPid(int socket) {
+  ucred peer = {};
+  socklen_t size = sizeof(peer);
+  ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+  return std::to_string(peer.pid);
 }
 
 absl::StatusOr<Step::Step> ReceiveStep(int socket, absl::Duration timeout) {
@@ -79,9 +94,17 @@ bool Predecessor::GiveTo(int successor) const {
 
 // Without a limit: from YOURS on the volumes are the successor's until it dies.
 bool Predecessor::AwaitService(int successor) const {
+  absl::Time say_at = absl::Now() + kLateAfter;
   while (volumes_.hand_over() < HandOverPhase::kDone) {
     const absl::StatusOr<Step::Step> serving = ReceiveStep(successor, kLookAgain);
     if (!absl::IsDeadlineExceeded(serving.status())) return serving.ok() && *serving == Step::SERVING;
+    if (absl::Now() < say_at) continue;
+    say_at = absl::Now() + kSaidAgain;
+    LogError(
+        "datapath",
+        "all I/O of this node stands still: the successor has the volumes and does not serve them. Let it "
+        "go on (SIGCONT), or kill it (SIGKILL): service then goes on here",
+        {{"successor", PeerPid(successor)}});
   }
   return false;
 }
