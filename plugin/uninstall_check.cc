@@ -1,9 +1,10 @@
-// One look lists three kinds, as a whole: PersistentVolumes, which say whose claims are of this driver; pods,
-// which use claims on nodes; and VolumeLocks, which say what nodes hold by the arrays. What is used by the
-// two last is used. Looks are repeated until nothing is used, or the time is over that a use needs to be seen
-// to have ended, or the API server has not answered for too long.
+// One look lists four kinds, as a whole: NodeFences; PersistentVolumes, which say whose claims are of this
+// driver; pods, which use claims on nodes; and VolumeLocks, which say what nodes hold by the arrays. What is
+// used by the two last is used. Looks are repeated until nothing is used or fenced, or the time is over that
+// a use needs to be seen to have ended, or the API server has not answered for too long.
 #include "plugin/uninstall_check.h"
 
+#include <algorithm>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "fencing/failover/facts.h"
+#include "fencing/failover/record.h"
 #include "fencing/failover/volume_lock.h"
 #include "fencing/kube/call_pool.h"
 #include "plugin/admin_call.h"
@@ -118,11 +120,22 @@ absl::Status RefuseUsed(const std::vector<VolumeInUse>& uses) {
       kAllTheSame));
 }
 
+absl::Status RefuseFenced(const std::vector<std::string>& fences) {
+  std::vector<std::string> named(fences.begin(), fences.begin() + std::min(fences.size(), kMostNamed));
+  if (fences.size() > named.size()) named.push_back(absl::StrCat(fences.size() - named.size(), " more"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "nodes are fenced: ", absl::StrJoin(named, ", "),
+      ". Nothing was uninstalled: without Lunkeeper nobody could lift these fences or remove the taints. Run "
+      "`lunkeeper unfence NODE`, and where the machine is gone for good delete its Node; wait until `kubectl "
+      "get nodefences` shows none, and uninstall again. ",
+      kAllTheSame));
+}
+
 // Not known is not unused. It is the operator who decides, and reads how.
 absl::Status SayUnknown(const absl::Status& status) {
   return absl::Status(status.code(),
-                      absl::StrCat("whether volumes are used could not be found out: ", status.message(),
-                                   ". Nothing was uninstalled. ", kAllTheSame));
+                      absl::StrCat("whether volumes are used or nodes fenced could not be found out: ",
+                                   status.message(), ". Nothing was uninstalled. ", kAllTheSame));
 }
 
 }  // namespace
@@ -139,26 +152,39 @@ absl::StatusOr<std::vector<VolumeInUse>> FindUsedVolumes(kube::KubeClient& clien
   return uses.TakeUses();
 }
 
-// While something is used it is worth looking again, for a use that is just ending: an unmount, and then the
-// VolumeLock's deletion a second later. An error is worth it for longer: a service account and its rights are
-// as new as the Job, and an API server may be restarting.
+// Without failover there are none.
+absl::StatusOr<std::vector<std::string>> FindFencedNodes(kube::KubeClient& client, absl::Time deadline) {
+  std::vector<std::string> fences;
+  const absl::Status listed = ForAll(client, fencing::kNodeFences, deadline, [&](const Json& object) {
+    fences.push_back(TextAt(object, {"metadata", "name"}));
+  });
+  if (!listed.ok() && !absl::IsNotFound(listed)) return listed;
+  return fences;
+}
+
+// While something is used or fenced it is worth looking again, for a use that is just ending: an unmount, and
+// then the VolumeLock's deletion a second later. An error is worth it for longer: a service account and its
+// rights are as new as the Job, and an API server may be restarting.
 absl::Status CheckUninstall(kube::KubeClient& client, const UninstallCheckTimes& times) {
   const absl::Time settled = absl::Now() + times.settles, deadline = absl::Now() + times.timeout;
   absl::Status why;  // it cannot be found out; that the API server is silent now says less than its last word
   for (;;) {
+    const auto fences = FindFencedNodes(client, deadline);
     const auto uses = FindUsedVolumes(client, deadline);
-    if (why.ok() || !absl::IsDeadlineExceeded(uses.status())) why = uses.status();
-    if (uses.ok() && uses->empty()) return absl::OkStatus();
-    if (uses.ok() && absl::Now() + times.every > settled) return RefuseUsed(*uses);
-    if (!uses.ok() && absl::Now() + times.every > deadline) return SayUnknown(why);
+    const absl::Status found = fences.ok() ? uses.status() : fences.status();
+    if (why.ok() || !absl::IsDeadlineExceeded(found)) why = found;
+    if (found.ok() && uses->empty() && fences->empty()) return absl::OkStatus();
+    if (found.ok() && absl::Now() + times.every > settled)
+      return uses->empty() ? RefuseFenced(*fences) : RefuseUsed(*uses);
+    if (!found.ok() && absl::Now() + times.every > deadline) return SayUnknown(why);
     kube::PauseFor(times.every, std::stop_token());
   }
 }
 
 void AddUninstallCheckCommand(CLI::App* app, int* exit_code, const MakeClient& cluster) {
   const auto seconds = std::make_shared<int>(60);
-  CLI::App* command = app->add_subcommand("uninstall-check",
-                                          "In the chart's Job: fail while volumes are used, and say by whom");
+  CLI::App* command = app->add_subcommand(
+      "uninstall-check", "In the chart's Job: fail while volumes are used or nodes fenced, and name them");
   command
       ->add_option("--timeout", *seconds, "Seconds after which to give up if the API server does not answer")
       ->check(CLI::Range(1, 3600))
@@ -167,7 +193,7 @@ void AddUninstallCheckCommand(CLI::App* app, int* exit_code, const MakeClient& c
     const auto client = cluster();
     const absl::Status checked =
         client.ok() ? CheckUninstall(**client, {.timeout = absl::Seconds(*seconds)}) : client.status();
-    if (checked.ok()) std::cout << "no volume is used" << std::endl;
+    if (checked.ok()) std::cout << "no volume is used, and no node fenced" << std::endl;
     *exit_code = ExitCode(checked);
   });
 }

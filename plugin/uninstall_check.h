@@ -1,9 +1,10 @@
 #pragma once
 // `lunkeeper uninstall-check`, for the Job that the chart runs before it is uninstalled: whether volumes of
-// this driver are used still. Without its node plugins nobody could unmount them, and without its controllers
-// nobody would fail them over. It asks the API server alone, with the Job's own rights, so it also works
-// while no controller runs. It looks for a while: the view of what nodes hold (VolumeLocks) is a second late,
-// and a new account's rights may be, too. Changes nothing; may be repeated. One thread.
+// this driver are used still, or nodes fenced. Without its node plugins nobody could unmount them, and
+// without its controllers nobody would fail them over, or lift a fence. It asks the API server alone, with
+// the Job's own rights, so it also works while no controller runs. It looks for a while: the view of what
+// nodes hold (VolumeLocks) is a second late, and a new account's rights may be, too. Changes nothing; may be
+// repeated. One thread.
 
 #include <CLI/CLI.hpp>
 #include <string>
@@ -28,9 +29,11 @@ struct VolumeInUse {
 // In order of volume and node. Pods that have ended and are not being deleted, and those without a node, use
 // nothing.
 absl::StatusOr<std::vector<VolumeInUse>> FindUsedVolumes(kube::KubeClient& client, absl::Time deadline);
+// The names of all NodeFences: of a node that is gone, no volume is used any more.
+absl::StatusOr<std::vector<std::string>> FindFencedNodes(kube::KubeClient& client, absl::Time deadline);
 
-// Looks each `every`. FAILED_PRECONDITION: at the end of `settles` volumes were used, by those who are named.
-// Another error: until the deadline it could not be found out.
+// Looks each `every`. FAILED_PRECONDITION: at the end of `settles` volumes were used, by those who are named,
+// or nodes were fenced. Another error: until the deadline it could not be found out.
 struct UninstallCheckTimes {
   absl::Duration settles = absl::Seconds(30), timeout = absl::Seconds(60), every = absl::Seconds(1);
 };

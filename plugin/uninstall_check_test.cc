@@ -103,6 +103,18 @@ TEST_CASE("an uninstall is refused while a node holds a volume that no pod uses"
              Contains("pvc-1 (claim db/data-db-0) on n2;") && Contains("rack1-v0000000000000002 on n3."));
 }
 
+TEST_CASE("an uninstall is refused while a node is fenced that has nothing any more, and says what to do") {
+  UninstalledCluster cluster;
+  const std::string fence = "/apis/lunkeeper.io/v1alpha1/nodefences/n9.0123456789abcdef";
+  cluster.api.Put(fence, {{"spec", {{"cause", "its fan is on fire"}}}});
+  CHECK_THAT(cluster.Refusal(), Contains("n9.0123456789abcdef") && Contains("lunkeeper unfence") &&
+                                    Contains("kubectl get nodefences") && Contains("--no-hooks"));
+  cluster.api.Remove(fence);
+  CHECK(cluster.Check() == absl::OkStatus());
+  cluster.api.Forget("/apis/lunkeeper.io/v1alpha1/nodefences");
+  CHECK(cluster.Check() == absl::OkStatus());
+}
+
 TEST_CASE("an uninstall waits for a pod that has ended and is not cleaned up, and for a volume's deletion") {
   UninstalledCluster cluster;
   cluster.AddVolume("pvc-3", kDriverName, "rack1-v0000000000000003", "gone", "Released");

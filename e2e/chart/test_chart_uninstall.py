@@ -40,7 +40,7 @@ def test_it_may_list_what_it_reads_and_nothing_else(values):
     things = render(values(EVERYTHING))
     assert find(things, "ClusterRole", NAME)["rules"] == [
         {"apiGroups": [""], "resources": ["persistentvolumes", "pods"], "verbs": ["list"]},
-        {"apiGroups": ["lunkeeper.io"], "resources": ["volumelocks"], "verbs": ["list"]},
+        {"apiGroups": ["lunkeeper.io"], "resources": ["nodefences", "volumelocks"], "verbs": ["list"]},
     ]
     bound = [
         (thing["roleRef"]["name"], subject["name"])
