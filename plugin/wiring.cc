@@ -173,9 +173,11 @@ void ReportPool(TgtArray& pool, const std::string& name, Metrics& metrics) {
                      static_cast<double>(orphans->size()));
   const auto use = pool.MeasureUse();
   if (!use.ok()) return;
-  const auto set = [&](const char* gauge, const char* help, uint64_t bytes) {
-    metrics.SetGauge(gauge, help, {{{{"array", name}}, static_cast<double>(bytes)}});
+  const auto set = [&](const char* gauge, const char* help, uint64_t number) {
+    metrics.SetGauge(gauge, help, {{{{"array", name}}, static_cast<double>(number)}});
   };
+  set("lunkeeper_array_volumes", "Volumes of all clusters", use->volumes);
+  set("lunkeeper_array_snapshots", "Snapshots of all clusters", use->snapshots);
   set("lunkeeper_pool_size_bytes", "Size of the pool's file system", use->total_bytes);
   set("lunkeeper_pool_used_bytes", "What of it is used or reserved", use->used_bytes);
   uint64_t promised = 0;

@@ -286,6 +286,7 @@ TEST_CASE("a snapshot of a thin volume takes no space until something changes") 
   Overwrite(folder + "/volumes/" + volume->id.value(), "/dev/urandom count=16");
   const uint64_t before = pool.fixture.array->MeasureUse()->used_bytes;
   REQUIRE(pool.array->volumes().CreateSnapshot("s", volume->id).ok());
+  CHECK(pool.fixture.array->MeasureUse()->snapshots == 1);
   CHECK(pool.fixture.array->MeasureUse()->used_bytes < before + (4 << 20));
 }
 
@@ -300,6 +301,7 @@ TEST_CASE("no more is promised than the limit says") {
   REQUIRE(volumes.CreateVolume(Spec("second", 60)).ok());
   CHECK(pool.fixture.array->MeasureUse()->promised_bytes.at(ClusterId("c1")) == 160 << 20);
   CHECK(pool.fixture.array->MeasureUse()->total_bytes > 100 << 20);
+  CHECK(pool.fixture.array->MeasureUse()->volumes == 2);
   CHECK(absl::IsResourceExhausted(volumes.CreateSnapshot("s", first->id).status()));
   CHECK(absl::IsResourceExhausted(volumes.ExpandVolume(first->id, 250 << 20).status()));
   CHECK(volumes.ExpandVolume(first->id, 110 << 20).ok());

@@ -76,7 +76,8 @@ absl::Status PoolRoom::CheckFree(const std::string& what, uint64_t taken,
 }
 
 absl::StatusOr<std::map<ClusterId, uint64_t>> PoolRoom::SumPromised() const {
-  ASSIGN_OR_RETURN(auto promised, catalogue_.volumes().SumSizes());
+  ASSIGN_OR_RETURN(const auto there, catalogue_.volumes().SumUp());
+  auto promised = there.sizes;
   for (const auto& [cluster, bytes] : reserved_) promised[cluster] += bytes;
   return promised;
 }
@@ -106,10 +107,12 @@ absl::StatusOr<PoolCapacity> PoolRoom::MeasureCapacity(const ClusterId& cluster)
 
 absl::StatusOr<PoolUse> PoolRoom::MeasureUse() const {
   ASSIGN_OR_RETURN(const PoolCapacity capacity, images_.MeasureCapacity());
-  ASSIGN_OR_RETURN(const auto promised, catalogue_.volumes().SumSizes());
+  ASSIGN_OR_RETURN(const auto there, catalogue_.volumes().SumUp());
   return PoolUse{.total_bytes = capacity.total_bytes,
                  .used_bytes = capacity.total_bytes - capacity.available_bytes,
-                 .promised_bytes = promised};
+                 .promised_bytes = there.sizes,
+                 .volumes = there.volumes,
+                 .snapshots = there.snapshots};
 }
 
 }  // namespace lunkeeper

@@ -40,6 +40,7 @@ struct PoolUse {
   uint64_t total_bytes = 0;
   uint64_t used_bytes = 0;
   std::map<ClusterId, uint64_t> promised_bytes;  // of each cluster that has something
+  uint64_t volumes = 0, snapshots = 0;           // of all clusters
 };
 
 class PoolRoom {

@@ -200,11 +200,14 @@ absl::StatusOr<std::vector<VolumeRow>> VolumeCatalogue::ListAllVolumes() {
 }
 
 // What the pool has promised.
-absl::StatusOr<std::map<ClusterId, uint64_t>> VolumeCatalogue::SumSizes() {
-  std::map<ClusterId, uint64_t> sums;
-  RETURN_IF_ERROR(file_.ReadRows(
-      "SELECT cluster, size FROM volumes UNION ALL SELECT cluster, size FROM snapshots", {},
-      [&](const SqlRow& row) { sums[ClusterId(row.Text(0))] += static_cast<uint64_t>(row.Integer(1)); }));
+absl::StatusOr<VolumeCatalogue::Sums> VolumeCatalogue::SumUp() {
+  Sums sums;
+  RETURN_IF_ERROR(
+      file_.ReadRows("SELECT cluster, size, 0 FROM volumes UNION ALL SELECT cluster, size, 1 FROM snapshots",
+                     {}, [&](const SqlRow& row) {
+                       sums.sizes[ClusterId(row.Text(0))] += static_cast<uint64_t>(row.Integer(1));
+                       ++(row.Integer(2) == 0 ? sums.volumes : sums.snapshots);
+                     }));
   return sums;
 }
 

@@ -45,8 +45,11 @@ class VolumeCatalogue {
   absl::StatusOr<std::vector<VolumeRow>> ListGrantedVolumes(const ClusterId& cluster, const NodeId& node);
   // Of all clusters.
   absl::StatusOr<std::vector<VolumeRow>> ListAllVolumes();
-  // Of all volumes and snapshots of each cluster that has any.
-  absl::StatusOr<std::map<ClusterId, uint64_t>> SumSizes();
+  struct Sums {
+    std::map<ClusterId, uint64_t> sizes;  // of the volumes and snapshots of each cluster that has any
+    uint64_t volumes = 0, snapshots = 0;  // how many, of all clusters
+  };
+  absl::StatusOr<Sums> SumUp();
   // All of the change, or nothing. FAILED_PRECONDITION: another durability or digests, and it is granted.
   absl::Status ModifyVolume(const ClusterId& cluster, const VolumeId& id, const VolumeChange& change);
   absl::Status SetVolumeSize(const VolumeId& id, uint64_t size_bytes);
