@@ -84,10 +84,11 @@ absl::Status CephPool::ConnectCluster() {
                                                       std::strerror(-read),
                                                       "; name the cluster's conf with --ceph-conf"));
   }
-  // Only of the monitors: a gateway that they do not answer cannot shut out the one before, and must not keep
-  // the array. rados_osd_op_timeout is never set: a write that was given up may land later.
+  // A gateway that monitors do not answer cannot shut out the one before, and must not keep the array. OSDs
+  // have no limit, whatever the conf says: a write that was given up may land later.
   ceph_.rados_conf_set(cluster_, "client_mount_timeout", kConnectSeconds);
   ceph_.rados_conf_set(cluster_, "rados_mon_op_timeout", kCommandSeconds);
+  ceph_.rados_conf_set(cluster_, "rados_osd_op_timeout", "0");
   const int connected = ceph_.rados_connect(cluster_);
   if (connected < 0) return ExplainRefusal("connect", connected);
   char* address = nullptr;
@@ -100,7 +101,6 @@ absl::Status CephPool::ConnectCluster() {
 }
 
 // An image or a pool may have settings of its own; see CheckCacheOf.
-//
 // Only now, since the monitors may have settings for clients too. With a write-back cache tgtd's answers
 // would be lost with its host.
 absl::Status CephPool::CheckCache() const {

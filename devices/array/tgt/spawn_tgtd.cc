@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -20,13 +21,22 @@ namespace {
 
 constexpr int kLockInTgtd = 3;
 
+// tgtd reads Ceph's conf anew for each image that it opens, and by then the file may be another one than the
+// agent has read. These come before it; without Ceph nobody reads them. What a write-back cache acknowledged
+// is lost with this host, and a write that was given up may land later, over a newer one.
+std::string CephArguments() {
+  const char* const own = std::getenv("CEPH_ARGS");
+  return absl::StrCat("CEPH_ARGS=", own == nullptr ? "" : own,
+                      " --rbd_cache=false --rbd_persistent_cache_mode=disabled --rados_osd_op_timeout=0");
+}
+
 // tgtd allocates one buffer per command. glibc returns large buffers to the kernel as soon as they are freed,
 // and mapping and zeroing the pages again costs a third of a large transfer. These settings keep up to 32
 // MiB.
-std::vector<char*> Environment() {
+std::vector<char*> Environment(std::string& ceph) {
   static char keep_buffers[] =
       "GLIBC_TUNABLES=glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=33554432";
-  std::vector<char*> environment = {keep_buffers};
+  std::vector<char*> environment = {keep_buffers, ceph.data()};
   for (char** variable = environ; *variable != nullptr; ++variable) environment.push_back(*variable);
   environment.push_back(nullptr);
   return environment;
@@ -68,8 +78,9 @@ absl::StatusOr<pid_t> SpawnTgtd(const TgtDaemonOptions& options, const std::stri
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
   pid_t pid = 0;
+  std::string ceph = CephArguments();
   const int error = ::posix_spawn(&pid, options.binary.c_str(), &actions, &attributes, arguments.data(),
-                                  Environment().data());
+                                  Environment(ceph).data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error == 0) return pid;
