@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -94,6 +95,26 @@ TEST_CASE_METHOD(
   CHECK(catalogues_opened == 1);
   CHECK(images_opened > 0);
   second.Close();
+}
+
+TEST_CASE_METHOD(OnCeph, "on Ceph: a host that has the array again after weeks forgets no heartbeat LUN") {
+  options.ceph.takeover_after = absl::Seconds(4);
+  const auto before = cluster->fences().OpenHeartbeatLun({kA});
+  REQUIRE(before.status() == absl::OkStatus());
+  cluster.reset();
+  array.reset();
+  {
+    ArrayFixture second;
+    second.options.name = options.name;
+    second.options.ceph = options.ceph;
+    REQUIRE(second.Open() == absl::OkStatus());
+  }
+  Run(absl::StrCat("touch -d '8 days ago' ", options.pool_dir, "/heartbeat_luns/*"));
+  Reopen();
+  absl::SleepFor(absl::Seconds(1));  // some looks
+  const auto after = cluster->fences().OpenHeartbeatLun({kA});
+  REQUIRE(after.status() == absl::OkStatus());
+  CHECK(after->target == before->target);
 }
 
 TEST_CASE_METHOD(OnCeph, "on Ceph: a gateway takes an array of many volumes, of which one is damaged") {
