@@ -67,6 +67,7 @@ class RecordWatch {
     return absl::FromChrono(now - since_) >= still_for_ ? Sign::kStill : Sign::kUnknown;
   }
   absl::Duration stood_still() const { return last_ ? Since(since_) : absl::ZeroDuration(); }
+  const std::optional<GatewayRecord>& last() const { return last_; }  // also when somebody has removed it
   // Until the next look: no later than a record that goes on standing still has done so for long enough.
   absl::Duration pause() const {
     return std::clamp(still_for_ - Since(since_), absl::ZeroDuration(), still_for_ / kLooks);
@@ -119,8 +120,7 @@ class TakeoverWatch {
       LogInfo("array", "looking whether another gateway serves the array", {{"host", before.host}});
     return sign == RecordWatch::Sign::kStill;
   }
-  absl::Duration pause() const { return record_.pause(); }
-  absl::Duration stood_still() const { return record_.stood_still(); }
+  const RecordWatch& record() const { return record_; }
   // Whether it has not been able to tell for long.
   bool IsInVain() const { return Since(begin_) >= kMostWaits * options_.takeover_after; }
 
@@ -160,11 +160,11 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> GatewayLease::TakeArray(const Ceph
     if (before) {
       ASSIGN_OR_RETURN(const bool may_take, watch.MayTake(*before, asked));
       if (!may_take) {
-        absl::SleepFor(watch.pause());
+        absl::SleepFor(watch.record().pause());
         continue;
       }
     }
-    const GatewayRecord next = NextRecord(before, options, pool.address());
+    const GatewayRecord next = NextRecord(before ? before : watch.record().last(), options, pool.address());
     if (next.unfenced.contains(pool.address()))
       return absl::UnavailableError("ceph: this client has the address of one that is to be shut out; again");
     const SteadyTime taking = std::chrono::steady_clock::now();
@@ -176,8 +176,8 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> GatewayLease::TakeArray(const Ceph
              {"from host", before ? before->host : ""},
              {"given away", before && !ParseReleased(*before).empty() ? "yes" : "no"},
              {"clients to shut out", absl::StrCat(next.unfenced.size())}});
-    return std::unique_ptr<GatewayLease>(
-        new GatewayLease(pool, options, next, taking, DescribeTaken(before, next, watch.stood_still())));
+    return std::unique_ptr<GatewayLease>(new GatewayLease(
+        pool, options, next, taking, DescribeTaken(before, next, watch.record().stood_still())));
   }
   return absl::UnavailableError(absl::StrCat("open array ", options.array,
                                              ": the cluster answers too slowly to tell whether another "

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -150,6 +151,25 @@ TEST_CASE_METHOD(Leases, "gateway lease: one that was shut out learns it, once")
   CHECK(Eventually([&] { return a.lost > 0; }));
   a.Die();
   CHECK(a.lost == 1);
+}
+
+TEST_CASE_METHOD(Leases, "gateway lease: one that stands by shuts out whom a removed record named") {
+  Gateway a(array, "host-a"), b(array, "host-b");
+  a.TakeAndServe();
+  REQUIRE(a.lease->RegisterImage("lk/i", {"127.0.0.1:0/4294967289"}) == absl::OkStatus());
+  bool removed = false;
+  const absl::Status taken = b.Take([&](const absl::Status&) {
+    if (std::exchange(removed, true)) return absl::OkStatus();
+    const int done = b.pool->library().rados_remove(b.pool->context(), GatewayRecordName(array).c_str());
+    return done == 0 ? absl::OkStatus() : absl::InternalError("not removed");
+  });
+  REQUIRE(taken == absl::OkStatus());
+  CHECK(b.Record().epoch == 2);
+  REQUIRE(b.lease->ShutOut() == absl::OkStatus());
+  CHECK(b.lease->shut_out().contains(a.pool->address()));
+  CHECK(b.lease->shut_out().contains("127.0.0.1:0/4294967289"));
+  CHECK(b.CanWrite());
+  CHECK(!a.CanWrite());
 }
 
 TEST_CASE_METHOD(Leases, "gateway lease: when takeovers are cut short, the next one shuts out all before") {
