@@ -113,6 +113,7 @@ TEST_CASE_METHOD(OnCeph, "on Ceph: what it cannot do is refused, with what to do
   CHECK(absl::IsFailedPrecondition(group.status()));
   CHECK(absl::StrContains(group.status().message(), "one by one"));
   CHECK(cluster->volumes().ListSnapshots({}, "", 0)->items.empty());
+  CHECK(absl::StrContains(array->BackUp(directory.path(), nullptr).message(), "`rbd export`"));
 }
 
 TEST_CASE_METHOD(OnCeph, "on Ceph: an image that somebody else has open is neither served nor deleted") {

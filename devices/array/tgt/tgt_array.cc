@@ -295,7 +295,7 @@ absl::Status TgtArrayImpl::BackUp(const std::string& folder, const BackupWatch& 
   if (!options_.ceph.pool.empty())
     return absl::FailedPreconditionError(absl::StrCat("array ", options_.name,
                                                       ": its volumes are in a pool of Ceph: use Ceph's own "
-                                                      "means, such as rbd mirroring"));
+                                                      "means, such as `rbd snap create` and `rbd export`"));
   if (!backup_mu_.TryLock())
     return absl::AbortedError(absl::StrCat("array ", options_.name, ": another backup is being made"));
   const absl::Status made = BackUpPool({options_.name, options_.pool_dir, folder, store_.cache_id},
