@@ -19,6 +19,8 @@ struct CephOptions {
   std::function<bool()> stands_by = nullptr;
   // Between attempts to remove what could not be removed before.
   absl::Duration removals_every = absl::Seconds(30);
+  // Between looks whether a tgtd lets nodes in that another gateway has left.
+  absl::Duration peers_every = absl::Hours(1);
 };
 
 }  // namespace lunkeeper

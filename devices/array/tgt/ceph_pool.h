@@ -87,7 +87,7 @@ class CephPool {
   const std::string& address() const { return address_; }
   // Has the cluster refuse this client from now on. May be repeated. See WaitForMap. An hour, Ceph's default,
   // is too short for a host that was paused.
-  absl::Status BlockClient(const std::string& address, absl::Duration lasts = absl::Hours(30 * 24)) const;
+  absl::Status BlockClient(const std::string& address, absl::Duration lasts = absl::Hours(365 * 24)) const;
   // Until this client knows the cluster's map as it is now. An operation that it begins then is done after
   // no more operation of clients that were blocked.
   absl::Status WaitForMap() const;

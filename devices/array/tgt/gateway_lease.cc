@@ -34,7 +34,7 @@ constexpr int kMostMissed = 2;      // renewals between two looks of a watch tha
 constexpr int kLooks = 20;          // of a watch, in `takeover_after`
 constexpr double kHeldShare = 0.8;  // of `takeover_after`; what is answered later could be another's to say
 constexpr int kMostWaits = 12;      // of `takeover_after`, until TakeArray gives up
-constexpr absl::Duration kRefused = absl::Hours(30 * 24);  // clients of the gateway before
+constexpr absl::Duration kRefused = absl::Hours(365 * 24);  // clients of the gateway before; never renewed
 constexpr size_t kLongestRecord = 900'000;  // no gateway can read 1 MiB, and a takeover makes it longer
 
 using SteadyTime = std::chrono::steady_clock::time_point;

@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <fstream>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -9,9 +11,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/testing/captured_log.h"
+#include "base/testing/test_host.h"
 #include "devices/array/tgt/testing/damage.h"
 #include "devices/array/tgt/testing/replaced_call.h"
 #include "devices/array/tgt/testing/second_gateway.h"
+#include "devices/array/tgt/testing/taken_port.h"
 
 namespace lunkeeper::testing {
 namespace {
@@ -95,6 +100,36 @@ TEST_CASE_METHOD(
   CHECK(catalogues_opened == 1);
   CHECK(images_opened > 0);
   second.Close();
+}
+
+// Nobody renews it, and a tgtd that was forgotten lives on.
+TEST_CASE_METHOD(WithASecond, "on Ceph: the clients of the gateway before are shut out for a year") {
+  const std::string list = directory / "blocklist";
+  const auto clients = ReadGatewayRecord(*pool, options.name).value().value().clients;
+  REQUIRE(second.Open() == absl::OkStatus());
+  Run(absl::StrCat("ceph --conf ", Conf(), " osd blocklist ls > ", list));
+  std::map<std::string, std::string> until;
+  std::ifstream file(list);
+  for (std::string address, end; file >> address >> end;) until[address] = end;
+  for (const ClientAddress& each : clients) {
+    INFO(each << " until " << until[each]);
+    absl::Time end;
+    std::string error;
+    REQUIRE(absl::ParseTime("%Y-%m-%dT%H:%M:%E*S%Ez", until[each], &end, &error));
+    CHECK(end > absl::Now() + absl::Hours(364 * 24));
+  }
+  second.Close();
+}
+
+TEST_CASE_METHOD(OnCeph,
+                 "on Ceph: a portal that is open beside the gateway's is warned of, while it serves") {
+  const uint16_t port = FreePort();
+  const TakenPort left(port);
+  options.peer_portals = {absl::StrCat("127.0.0.1:", port)};
+  options.ceph.peers_every = absl::Milliseconds(500);
+  const CapturedLog log(directory / "log");
+  Reopen();
+  CHECK(Eventually([&] { return absl::StrContains(log.Text(), "a tgtd of another gateway lets nodes in"); }));
 }
 
 TEST_CASE_METHOD(OnCeph, "on Ceph: a host that has the array again after weeks forgets no heartbeat LUN") {

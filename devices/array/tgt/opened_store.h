@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "base/periodic.h"
 #include "devices/array/tgt/catalogue.h"
 #include "devices/array/tgt/image_store.h"
 
@@ -15,8 +16,9 @@ class GatewayLease;
 struct OpenedStore {
   std::unique_ptr<ImageStore> images;
   std::unique_ptr<Catalogue> catalogue;
-  GatewayLease* lease = nullptr;  // of `images`; null: the store has one host alone
-  std::string cache_id;           // the LUNs' product id (cache_id.h)
+  GatewayLease* lease = nullptr;              // of `images`; null: the store has one host alone
+  std::string cache_id;                       // the LUNs' product id (cache_id.h)
+  std::unique_ptr<Periodic> peers = nullptr;  // looks at other gateways; uses `lease`
 };
 
 }  // namespace lunkeeper

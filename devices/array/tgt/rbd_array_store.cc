@@ -22,10 +22,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/host_name.h"
 #include "base/log.h"
 #include "base/open_portal.h"
+#include "base/periodic.h"
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "base/steady_deadline.h"
@@ -226,6 +228,18 @@ absl::Status RemoveOldHeartbeats(const std::string& directory) {
   return error ? FileError("empty", directory, error.value()) : MakeDirectory(directory);
 }
 
+// Not at once: the gateway before may just be ending. One that stands by has its portal closed.
+std::unique_ptr<Periodic> WatchPeers(GatewayLease& lease, const TgtArrayOptions& options) {
+  const auto look = [&lease, peers = options.peer_portals, looks = 0]() mutable {
+    const bool first = looks++ == 0;
+    const std::set<std::string> open = first ? std::set<std::string>() : ListOpenPortals(peers, kPeerAnswers);
+    if (!open.empty() && lease.ConfirmHeld().ok())
+      LogWarn("array", "a tgtd of another gateway lets nodes in: end it with `lunkeeper stop-tgtd`",
+              {{"portals", absl::StrJoin(open, " ")}});
+  };
+  return std::make_unique<Periodic>(options.ceph.peers_every, look);
+}
+
 }  // namespace
 
 // The order: what needs no cluster, the cluster, this host's folder, and only then what writes to the pool.
@@ -256,6 +270,7 @@ absl::StatusOr<OpenedStore> OpenRbdStore(const TgtArrayOptions& options, uint64_
   store.lease->times().EndPhase("catalogue");
   LogInfo("array", "the catalogue is open");
   store.images = std::move(images);
+  store.peers = WatchPeers(*store.lease, options);
   store.cache_id = kNothingCached;
   return store;
 }
