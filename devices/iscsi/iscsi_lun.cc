@@ -205,7 +205,7 @@ void IscsiLun::OnLoggedIn() {
                  silence_limit_.limit());
   phase_deadline_ = silence_.next_check();
   session_.ResetLun();
-  reset_begun_ = now_;
+  reset_begun_ = false;
 }
 
 void IscsiLun::OnReset(uint8_t response) {
@@ -283,19 +283,19 @@ void IscsiLun::StartDueWork() {
 void IscsiLun::ReceiveAll() {
   if (!connection_.is_open() || phase_ == Phase::kConnecting) return;
   const LunConnection::Received received = connection_.ReceiveAll();
-  if (received.any) NoteHeard();
-  if (received.any && phase_ == Phase::kResetting) AwaitResetLonger();
+  if (received.any) {
+    NoteHeard();
+    if (phase_ == Phase::kResetting) AwaitResetLonger();
+  }
   if (received.error == 0) return EndIfBroken();
   GiveUpConnection(received.failure());
 }
 
-// A target that answers pings while it carries out the commands before the reset is not away. One without its
-// storage, as a gateway that was replaced, does so for ever. The login's answer comes here too.
+// The target has answered a ping while it still carries out the commands before the reset, a long flush for
+// example: it is not away. The login's own answer leads here too, once for each connection.
 void IscsiLun::AwaitResetLonger() {
   phase_deadline_ = silence_.next_check();
-  if (now_ > reset_begun_) give_up_ = now_ + options_.replacement_timeout;
-  if (connection_.has_choice() && now_ - reset_begun_ >= options_.command_timeout)
-    session_.BreakOff("the old commands are not over yet: another portal is asked");
+  if (std::exchange(reset_begun_, true)) give_up_ = now_ + options_.replacement_timeout;
 }
 
 void IscsiLun::SendAll() {

@@ -20,7 +20,7 @@
 //    -------------+----------------------------------------------+--------------------
 //    kConnecting  | the TCP connection                           | login_timeout, until the end of the login;
 //    kLoggingIn   | the login's last answer                      |   less where there is another portal
-//    kResetting   | the LUN reset: the old commands are over     | while pings are; command_timeout*
+//    kResetting   | the LUN reset: the old commands are over     | as long as pings are answered
 //    kIdentifying | the answer to a question                     | login_timeout, each
 //    kPausing     | the moment to ask, of a LUN that is not ready|
 //    kReady       | requests and answers                         |
@@ -29,8 +29,8 @@
 //    kClosing     | the answer to the logout                     | 1 s
 //
 // From the first step until kReady, all together may take replacement_timeout; the clock starts anew when a
-// ready connection is lost, and with each ping that is answered in kResetting. *: then the next portal is
-// asked. Requests are sent in kReady only. Implementation header; users include lun.h. One thread.
+// ready connection is lost, and with each ping that is answered in kResetting. Requests are sent in kReady
+// only. Implementation header; users include lun.h. One thread.
 
 #include "devices/iscsi/initiator_session.h"
 #include "devices/iscsi/lun.h"
@@ -144,7 +144,7 @@ class IscsiLun final : public Lun, private SessionHandler {
   SilenceLimit silence_limit_;
   SilenceWatch silence_;
   Clock::time_point next_check_;  // of the times of all commands in flight
-  Clock::time_point reset_begun_;
+  bool reset_begun_ = false;      // the answer that led to kResetting has been taken
 };
 
 }  // namespace lunkeeper::iscsi

@@ -280,23 +280,6 @@ TEST_CASE("a portal that opens is found while another one keeps the LUN waiting"
   REQUIRE(next.Count("login") == 1);
 }
 
-// Of a gateway that Ceph does not answer any more the old commands are never over, and it answers pings.
-TEST_CASE("a target whose old commands do not end is left for a portal that opens later") {
-  FakeTarget next(/*open=*/false);
-  LunRig rig([&](LunOptions& options) {
-    options.connection.other_portals = {next.portal()};
-    options.command_timeout = milliseconds(1800);
-  });
-  rig.Start();
-  rig.target.Change([](auto& traits) { traits.reset_pings = 1'000'000; });
-  rig.target.Inject({});
-  REQUIRE(rig.loop.RunUntil([&] { return rig.target.Count("login") == 2; }, seconds(5)));
-  next.Open();
-  REQUIRE(rig.loop.RunUntil([&] { return next.Count("login") == 1; }, seconds(30)));
-  REQUIRE(rig.Write(0, 'x') == 0);
-  REQUIRE(next.At(0) == 'x');
-}
-
 // It may lead to the same slow target, and then neither would ever get the time that it needs.
 TEST_CASE("a portal that was open all the time takes no LUN away from another one") {
   testing::SilentPort slow, other;
