@@ -113,7 +113,10 @@ bool FuseChannel::HasShare() const {
 bool FuseChannel::MayTakeReserve() const {
   if (in_flight_ > 0) return false;
   if (slot_->lun.health == LunHealth::kFailed) return true;
-  return !slot_->lun.stalled && array_->bytes < resources_->pool().whole_bytes();
+  const size_t whole = resources_->pool().whole_bytes();
+  // The last block is for an array that has nothing: small requests count as little, and break a whole one.
+  const bool is_last = whole <= BufferPool::kLargestBlock;
+  return !slot_->lun.stalled && array_->bytes < whole && (array_->bytes == 0 || !is_last);
 }
 
 bool FuseChannel::MayTake() {

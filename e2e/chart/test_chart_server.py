@@ -54,6 +54,7 @@ def test_an_upgrade_that_forgets_a_local_array_is_refused(upgrade):
         assert done.returncode != 0
         assert f"the local array {forgets} runs, and the values lack it" in done.stderr
         assert f"delete daemonset storage-lunkeeper-array-{forgets}" in done.stderr
+        assert "--output yaml" in done.stderr and "--reset-then-reuse-values" in done.stderr
 
 
 def test_an_upgrade_that_keeps_every_local_array_goes_on(upgrade, values):

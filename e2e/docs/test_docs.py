@@ -215,3 +215,22 @@ def test_the_dashboards_picture_shows_the_panels_of_the_dashboard():
     picture = (ROOT / "docs/images/dashboard.svg").read_text()
     shown = re.findall(r'<text[^>]* class="(?:title|row)"[^>]*>(?:⌄ )?([^<]*)</text>', picture)
     assert [html.unescape(title) for title in shown] == [panel["title"] for panel in dashboard.panels()]
+
+
+def test_the_values_that_helm_is_asked_for_are_yaml():
+    """Otherwise helm writes a heading, which the chart refuses as a setting that it does not know."""
+    asked = {
+        command: page.name
+        for page in (ROOT / "docs").glob("*.md")
+        for command in re.findall(r"helm [^`\n]*get values[^`\n]*", page.read_text())
+    }
+    assert asked
+    assert not [command for command in asked if "--output yaml" not in command], asked
+
+
+def test_the_rows_of_a_table_have_as_many_cells_as_its_heading():
+    for page in (ROOT / "docs").glob("*.md"):
+        text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
+            widths = {len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}
+            assert len(widths) == 1, f"{page.name}:\n{table}"

@@ -34,6 +34,7 @@ namespace http = boost::beast::http;
 
 // Both parts answer within milliseconds on a busy node, too. A part that needs a second is stuck.
 constexpr std::chrono::seconds kAnswerTimeout{1};
+constexpr int kNeverAnswered = 30;  // times: it is not only starting
 // The call of the CRI that needs no argument and changes nothing (runtime/v1/api.proto, RuntimeService).
 constexpr char kVersionCall[] = "/runtime.v1.RuntimeService/Version";
 
@@ -108,6 +109,14 @@ class KubeletWatch final : public KubeletHealth {
     int missed = 0;      // in a row
   };
 
+  static void NoteMissed(Part& part) {
+    ++part.missed;
+    if (!part.known && part.missed == kNeverAnswered)
+      LogWarn("agent", absl::StrCat("the ", part.name,
+                                    " has never answered: its end will not be noticed; see "
+                                    "node.kubeletHealthz and node.runtimeSocket"));
+  }
+
   // Logs only the transitions between well and hung.
   void CheckParts() {
     bool ok = true;
@@ -117,7 +126,7 @@ class KubeletWatch final : public KubeletHealth {
         part.known = true;
         part.missed = 0;
       } else {
-        ++part.missed;
+        NoteMissed(part);
       }
       const bool hung = part.known && part.missed >= misses_;
       if (hung && !was_hung) LogWarn("agent", absl::StrCat("the ", part.name, " does not answer"));

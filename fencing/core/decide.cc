@@ -257,6 +257,9 @@ bool MayBegin(State& state, const NodeId& node, Classification classification,
 void NoteRecordAnswer(State& state, const PutNodeFence& call, Outcome outcome) {
   const NodeId& node = call.fence.node;
   if (outcome != Outcome::kFailed || state.cluster.FindFence(node)) {
+    // Nobody else does where the record is for another reason than the evidence, as of a fence that was
+    // found.
+    if (IsUnrecorded(state, node)) state.WithdrawReport(ReportKind::kRefused, node);
     state.unrecorded.erase(node);
   } else if (call.fence.version.empty() && ++state.unrecorded[node] >= kRefusalsUntilSaid) {
     ReportRefusal(state, node,

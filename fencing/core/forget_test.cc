@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "fencing/core/core.h"
+#include "fencing/core/decide.h"
 #include "fencing/core/mount_deaths.h"
 
 namespace lunkeeper::fencing {
@@ -34,6 +35,16 @@ struct HeartbeatRig {
 };
 
 }  // namespace
+
+TEST_CASE("that a record is not stored is said no more once it is, whatever the record is for") {
+  State state{Settings()};
+  PutNodeFence call;
+  call.fence.node = NodeId("n1.i");
+  for (int i = 0; i < 4; ++i) NoteRecordAnswer(state, call, Outcome::kFailed);
+  REQUIRE(state.said.contains({ReportKind::kRefused, call.fence.node}));
+  NoteRecordAnswer(state, call, Outcome::kOk);
+  CHECK(state.said.empty());
+}
 
 TEST_CASE("a machine that sends heartbeats as a thousand instances fills no memory with them") {
   HeartbeatRig rig;

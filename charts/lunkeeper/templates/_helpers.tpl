@@ -287,7 +287,7 @@ spec:
 {{- $array := get $labels "lunkeeper.io/array" }}
 {{- $ours := eq (get $labels "app.kubernetes.io/instance") $.Release.Name }}
 {{- if and $array $ours (not .metadata.deletionTimestamp) (not (has $array $names)) }}
-{{- fail (printf "the local array %s runs, and the values lack it: give all values again (helm get values %s), or --reuse-values. To end it for good: delete its volumes, then kubectl --namespace %s delete daemonset %s" $array $.Release.Name $.Release.Namespace .metadata.name) }}
+{{- fail (printf "the local array %s runs, and the values lack it: give all values again (helm --namespace %s get values %s --output yaml), or --reset-then-reuse-values. To end it for good: delete its volumes, then kubectl --namespace %s delete daemonset %s" $array $.Release.Namespace $.Release.Name $.Release.Namespace .metadata.name) }}
 {{- end }}
 {{- end }}
 {{- end }}

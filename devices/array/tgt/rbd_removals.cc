@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/log.h"
@@ -22,6 +23,12 @@ namespace {
 bool IsId(absl::string_view text, absl::string_view array, char kind) {
   return absl::ConsumePrefix(&text, array) && text.size() == 18 && text[0] == '-' && text[1] == kind &&
          text.find_first_not_of("0123456789abcdef", 2) == absl::string_view::npos;
+}
+
+// As Ceph names a snapshot that was removed below a clone: a UUID.
+bool IsWithoutName(absl::string_view snapshot) {
+  return snapshot.size() == 36 && snapshot[8] == '-' && snapshot[13] == '-' && snapshot[18] == '-' &&
+         snapshot.find_first_not_of("0123456789abcdef-") == absl::string_view::npos;
 }
 
 }  // namespace
@@ -102,11 +109,23 @@ absl::StatusOr<bool> RbdRemovals::RemoveSnapshot(const RbdName& name) const {
   return CephError("remove snapshot " + name.Text(), removed);
 }
 
+// Those of this array go with their rows, and the ones without a name with their clones: no reason to warn.
+absl::StatusOr<bool> RbdRemovals::CheckSnapshots(const std::string& image,
+                                                 const std::vector<std::string>& snapshots) const {
+  const std::string prefix(absl::StripSuffix(marks_, "images"));
+  for (const std::string& snapshot : snapshots)
+    if (!IsWithoutName(snapshot) && !IsMadeHere({image, snapshot}, prefix))
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the volume was deleted, and its space stays taken for a snapshot of somebody's: `rbd snap rm ",
+          image, "@", snapshot, "`"));
+  return false;
+}
+
 absl::StatusOr<bool> RbdRemovals::RemoveName(const RbdName& name) const {
   if (!name.snapshot.empty()) return RemoveSnapshot(name);
   const absl::StatusOr<std::vector<std::string>> snapshots = pool_.ListSnapshots(name.image);
   if (!snapshots.ok() && !absl::IsNotFound(snapshots.status())) return snapshots.status();
-  if (snapshots.ok() && !snapshots->empty()) return false;
+  if (snapshots.ok() && !snapshots->empty()) return CheckSnapshots(name.image, *snapshots);
   const int removed = pool_.library().rbd_remove(pool_.context(), name.image.c_str());
   if (removed == 0 || removed == -ENOENT) return true;
   if (removed == -ENOTEMPTY) return false;

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -51,6 +52,9 @@ class RbdRemovals {
   // Whether it is gone; if not, something needs it. Half an image is removed too.
   absl::StatusOr<bool> RemoveName(const RbdName& name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<bool> RemoveSnapshot(const RbdName& name) const;
+  // Of an image that waits for them: false, or an error that names one which only a person can remove.
+  absl::StatusOr<bool> CheckSnapshots(const std::string& image,
+                                      const std::vector<std::string>& snapshots) const;
   absl::StatusOr<bool> RemoveMarked(const std::string& text) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Report(const std::string& text, const absl::Status& status);
 

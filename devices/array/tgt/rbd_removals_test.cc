@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/testing/captured_log.h"
 #include "devices/array/tgt/testing/on_ceph.h"
 #include "devices/array/tgt/testing/replaced_call.h"
 
@@ -144,6 +145,17 @@ TEST_CASE_METHOD(Removals, "on Ceph: what a person has made beside or of an imag
   CHECK(absl::StrContains(Rbd("ls lk"), ".before-upgrade"));
   Rbd("snap rm " + image + "@before-upgrade");
   Rbd("rm " + copy);
+}
+
+TEST_CASE_METHOD(Removals, "on Ceph: a deleted volume that a person's snapshot keeps is told of") {
+  const VolumeId volume = Make("v");
+  const std::string image = ImageOf(volume);
+  Rbd("snap create " + image + "@before-upgrade");
+  const CapturedLog log(directory / "log");
+  CHECK(cluster->volumes().DeleteVolume(volume) == absl::OkStatus());
+  CHECK(Eventually([&] { return absl::StrContains(log.Text(), "@before-upgrade"); }));
+  Rbd("snap rm " + image + "@before-upgrade");
+  CHECK(AllGone());
 }
 
 // So that what a kill leaves is known as this array's.

@@ -126,6 +126,7 @@ absl::Status RbdStore::CreateImage(const std::string& path, uint64_t size_bytes,
   RETURN_IF_ERROR(MarkNew(NameOf(path)));
   const int made = ceph.rbd_create4(pool_->context(), NameOf(path).image.c_str(), size_bytes, options.get());
   FAIL_POINT("array.pool.file_made");
+  if (made < 0) DropNewImage(path);
   return made < 0 ? CephError("make image " + path, made) : absl::OkStatus();
 }
 
