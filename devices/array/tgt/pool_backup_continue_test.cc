@@ -209,6 +209,7 @@ TEST_CASE_METHOD(BrokenOff,
   std::atomic<bool> hangs = false;
   absl::Status made;
   const WallClockAhead ahead(absl::Hours(1));  // a wait by the wall clock would be so much longer
+  AwaitAbseilsClock();
   std::thread backing([&] {
     made = fixture.array->BackUp(disk.path() + "/backup", [&](const BackupProgress& progress) {
       if (progress.copied_bytes > 0 && !hangs.exchange(true)) Run("fsfreeze -f " + disk.path());
