@@ -36,6 +36,14 @@ void WriteUnsynced(const std::string& device, const std::string& text) {
   REQUIRE(::pwrite(fd.get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
 }
 
+void FailWrites(iscsi::FakeTarget& target) {
+  target.Change([](auto& traits) {
+    traits.script = [](const iscsi::FakeCommand& command) {
+      return command.operation == kWrite ? iscsi::Sense(kMediumError, 0x0c) : iscsi::Reaction{};
+    };
+  });
+}
+
 std::string ReadText(const std::string& device, size_t size) {
   const UniqueFd fd(::open(device.c_str(), O_RDONLY | O_CLOEXEC));
   std::string text(size, ' ');
@@ -82,11 +90,7 @@ TEST_CASE("a detach lets go of a device that has failed for good, and the log sa
 TEST_CASE("a detach whose write-back fails says so, and once more, since the answer may be lost") {
   TempDir dir;
   iscsi::FakeTarget target;
-  target.Change([](auto& traits) {
-    traits.script = [](const iscsi::FakeCommand& command) {
-      return command.operation == kWrite ? iscsi::Sense(kMediumError, 0x0c) : iscsi::Reaction{};
-    };
-  });
+  FailWrites(target);
   Datapath datapath(dir);
   const Device device = MustAttach(datapath, RequestFor(target));
   WriteUnsynced(device.path, "lost");
@@ -101,11 +105,7 @@ TEST_CASE("a detach whose write-back fails says so, and once more, since the ans
 TEST_CASE("what a detach has to say once more, a successor says") {
   TempDir dir;
   iscsi::FakeTarget target;
-  target.Change([](auto& traits) {
-    traits.script = [](const iscsi::FakeCommand& command) {
-      return command.operation == kWrite ? iscsi::Sense(kMediumError, 0x0c) : iscsi::Reaction{};
-    };
-  });
+  FailWrites(target);
   Datapath datapath(dir);
   const Device device = MustAttach(datapath, RequestFor(target));
   WriteUnsynced(device.path, "lost");

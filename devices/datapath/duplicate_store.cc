@@ -19,6 +19,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/event_fd.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "devices/datapath/control.pb.h"
@@ -54,8 +55,7 @@ class StoreServer final : public DuplicateStore {
         thread_([this] { Run(); }) {}
 
   ~StoreServer() override {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof(one));
+    RaiseEvent(stop_.get());
     thread_.join();
     if (listener_) ::unlink(DuplicateStorePath(datapath_socket_).c_str());
   }

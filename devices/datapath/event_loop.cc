@@ -28,6 +28,7 @@
 #include <string>
 #include <utility>
 
+#include "base/event_fd.h"
 #include "devices/datapath/crash_marks.h"
 #include "devices/datapath/hang_watch.h"
 
@@ -89,13 +90,7 @@ EventLoop::~EventLoop() {
 void EventLoop::PostCommand(LoopCommand* command) {
   command->loop = this;
   PushCommand(inbox_, command);
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(inbox_event_.get(), &one, sizeof(one));
-}
-
-void EventLoop::SignalAnswer() const {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(answers_, &one, sizeof(one));
+  RaiseEvent(inbox_event_.get());
 }
 
 void EventLoop::Run() {
@@ -229,7 +224,7 @@ void EventLoop::AfterLun(Member& member) {
     channel.Open();
     WatchFuse(member, EPOLL_CTL_ADD, EPOLLIN);
     channel.slot().open = true;
-    SignalAnswer();
+    RaiseEvent(answers_);
   }
   const LunHealth health = channel.slot().lun.health;
   if (member.limited && health == LunHealth::kFailed)
@@ -354,7 +349,7 @@ void EventLoop::FinishCommand(LoopCommand* command, int error) {
   PushCommand(finished_, command);
   if (tag == 0) return;
   slot->AnswerCommand(tag, error);
-  SignalAnswer();
+  RaiseEvent(answers_);
 }
 
 }  // namespace lunkeeper

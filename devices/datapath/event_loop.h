@@ -93,7 +93,6 @@ class EventLoop {
   void WatchFuse(Member& member, int operation, uint32_t events);
   static void OnRefreshed(LunRequest* request);
   void FinishCommand(LoopCommand* command, int error);
-  void SignalAnswer() const;
   uint64_t IndexOf(const Member& member) const { return static_cast<uint64_t>(&member - members_.data()); }
   Member* FindMember(const FuseChannel* channel);
 

@@ -11,6 +11,7 @@
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 #include "devices/datapath/control_socket.h"
 
 namespace lunkeeper {
@@ -94,12 +95,12 @@ bool Predecessor::GiveTo(int successor) const {
 
 // Without a limit: from YOURS on the volumes are the successor's until it dies.
 bool Predecessor::AwaitService(int successor) const {
-  absl::Time say_at = absl::Now() + kLateAfter;
+  SteadyDeadline silent(kLateAfter);
   while (volumes_.hand_over() < HandOverPhase::kDone) {
     const absl::StatusOr<Step::Step> serving = ReceiveStep(successor, kLookAgain);
     if (!absl::IsDeadlineExceeded(serving.status())) return serving.ok() && *serving == Step::SERVING;
-    if (absl::Now() < say_at) continue;
-    say_at = absl::Now() + kSaidAgain;
+    if (!silent.IsOver()) continue;
+    silent = SteadyDeadline(kSaidAgain);
     LogError(
         "datapath",
         "all I/O of this node stands still: the successor has the volumes and does not serve them. Let it "

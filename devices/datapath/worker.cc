@@ -13,7 +13,6 @@
 #include "devices/datapath/worker.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -26,6 +25,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/event_fd.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "devices/connection_message.h"
@@ -128,8 +128,7 @@ class Worker {
   absl::Status AnswerGone(VolumeSlot& slot, uint64_t tag) const {
     if (tag == 0) return absl::NotFoundError("no volume in that slot");
     slot.AnswerCommand(tag, ENODEV);
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(answers_.get(), &one, sizeof(one));
+    RaiseEvent(answers_.get());
     return absl::OkStatus();
   }
 

@@ -20,18 +20,24 @@ struct SetClock : Executor {
   absl::Duration now = absl::Hours(1);
 };
 
-}  // namespace
+// A recorder, and the decision that it is shown.
+struct Decided {
+  Decided() {
+    fence.node = NodeId("n1.i");
+    fence.cause = "it is silent";
+  }
 
-TEST_CASE("a failover's timeline has nothing of an earlier one that never came to a record") {
   const State state{Settings()};
   const ObjectCache objects{[](const auto&) {}};
   SetClock clock;
-  FailoverRecorder recorder(
-      state, objects, {"lunkeeper", "lunkeeper-failover"}, [](const auto&) {}, clock);
+  FailoverRecorder recorder{state, objects, {"lunkeeper", "lunkeeper-failover"}, [](const auto&) {}, clock};
   Action put{1, PutNodeFence{}};
-  auto& fence = std::get<PutNodeFence>(put.what).fence;
-  fence.node = NodeId("n1.i");
-  fence.cause = "it is silent";
+  NodeFence& fence = std::get<PutNodeFence>(put.what).fence;
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(Decided, "a failover's timeline has nothing of an earlier one that never came to a record") {
   recorder.OnAction(put);
   clock.now += absl::Seconds(2);
   recorder.OnAction(put);  // there was no answer
@@ -50,17 +56,9 @@ TEST_CASE("a failover's timeline has nothing of an earlier one that never came t
   CHECK(recorder.TimelineOf(fence.node) == second);
 }
 
-TEST_CASE(
+TEST_CASE_METHOD(
+    Decided,
     "a decision whose record is refused for minutes is one decision, and nothing of a later NodeFence") {
-  const State state{Settings()};
-  const ObjectCache objects{[](const auto&) {}};
-  SetClock clock;
-  FailoverRecorder recorder(
-      state, objects, {"lunkeeper", "lunkeeper-failover"}, [](const auto&) {}, clock);
-  Action put{1, PutNodeFence{}};
-  auto& fence = std::get<PutNodeFence>(put.what).fence;
-  fence.node = NodeId("n1.i");
-  fence.cause = "it is silent";
   recorder.OnAction(put);
   const Timeline first = recorder.TimelineOf(fence.node);
   for (int refused = 0; refused < 9; ++refused) {

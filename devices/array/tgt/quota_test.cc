@@ -41,6 +41,15 @@ void WriteAllBut(const LoopMount& pool, uint64_t left) {
   Run(absl::StrCat("fallocate -l ", free - left, " ", pool.path(), "/written"));
 }
 
+// With so many MiB of it written.
+VolumeId MakeWritten(Array& array, const LoopMount& pool, const VolumeSpec& spec, int written) {
+  const auto volume = array.volumes().CreateVolume(spec);
+  REQUIRE(volume.ok());
+  Run(absl::StrCat("dd if=/dev/urandom conv=notrunc bs=1M count=", written, " 2>/dev/null of=", pool.path(),
+                   "/pool/volumes/", volume->id.value()));
+  return volume->id;
+}
+
 }  // namespace
 
 TEST_CASE_METHOD(QuotaFixture, "a cluster is promised its quota and no more, in whatever way it asks") {
@@ -92,15 +101,12 @@ TEST_CASE("copies that wait for each other have their room, or are refused") {
   fixture.options.copy_wait = absl::ZeroDuration();
   REQUIRE(fixture.Open() == absl::OkStatus());
   const auto array = fixture.Cluster();
-  const auto volume = array->volumes().CreateVolume(Spec("v", 64));
-  REQUIRE(volume.ok());
-  Run("dd if=/dev/urandom conv=notrunc bs=1M count=40 2>/dev/null of=" + mount.path() + "/pool/volumes/" +
-      volume->id.value());
+  const VolumeId volume = MakeWritten(*array, mount, Spec("v", 64), 40);
   const auto room = std::filesystem::space(mount.path()).available;
   Run(absl::StrCat("fallocate -l ", room - 80 * kMiB, " ", mount.path(), "/filler"));
   held.Arm();
   VolumeSpec clone = Spec("a", 64);
-  clone.source_volume = volume->id;
+  clone.source_volume = volume;
   CHECK(absl::IsAborted(array->volumes().CreateVolume(clone).status()));  // it is being copied
   REQUIRE(Eventually([&] { return held.IsReached(); }));
   clone.name = "b";
@@ -119,12 +125,9 @@ TEST_CASE("a copy under way leaves the last room of the pool to nodes") {
   fixture.options.copy_wait = absl::Seconds(60);
   REQUIRE(fixture.Open() == absl::OkStatus());
   const auto array = fixture.Cluster();
-  const auto volume = array->volumes().CreateVolume(Spec("v", 64));
-  REQUIRE(volume.ok());
-  Run("dd if=/dev/urandom conv=notrunc bs=1M count=60 2>/dev/null of=" + mount.path() + "/pool/volumes/" +
-      volume->id.value());
+  const VolumeId volume = MakeWritten(*array, mount, Spec("v", 64), 60);
   VolumeSpec clone = Spec("a", 64);
-  clone.source_volume = volume->id;
+  clone.source_volume = volume;
   held.Arm();
   auto copied = std::async(std::launch::async, [&] { return array->volumes().CreateVolume(clone).status(); });
   REQUIRE(Eventually([&] { return held.IsReached(); }));  // 4 of 60
@@ -144,13 +147,10 @@ TEST_CASE("a snapshot of a thick volume is given up while there is room for what
   const auto array = fixture.Cluster();
   VolumeSpec thick = Spec("v", 96);
   thick.provisioning = Provisioning::kThick;
-  const auto volume = array->volumes().CreateVolume(thick);
-  REQUIRE(volume.ok());
-  Run("dd if=/dev/urandom conv=notrunc bs=1M count=96 2>/dev/null of=" + mount.path() + "/pool/volumes/" +
-      volume->id.value());
+  const VolumeId volume = MakeWritten(*array, mount, thick, 96);
   held.Arm();
-  auto taken = std::async(std::launch::async,
-                          [&] { return array->volumes().CreateSnapshot("s", volume->id).status(); });
+  auto taken =
+      std::async(std::launch::async, [&] { return array->volumes().CreateSnapshot("s", volume).status(); });
   REQUIRE(Eventually([&] { return held.IsReached(); }));
   WriteAllBut(mount, 60 * kMiB);
   held.LetGo();

@@ -32,6 +32,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/event_fd.h"
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -75,8 +76,7 @@ TgtDaemon::TgtDaemon(TgtDaemonOptions options, TgtClient& client, ImageOpenings*
 void TgtDaemon::StopWatching() {
   if (!watcher_.joinable()) return;
   ticker_.reset();
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof(one));
+  RaiseEvent(stop_.get());
   watcher_.join();
 }
 
