@@ -1,10 +1,13 @@
-// Stacks are used again: a run has some ten thousand fibers, and some dozens at a time. swapcontext saves the
-// signal mask with a system call, which is a third of a microsecond of the two that a simulated call takes.
+// Stacks are used again: a run has some ten thousand fibers, and some dozens at a time. The switch is
+// Boost.Context's, for swapcontext saves the signal mask with a system call.
 
 #include "fencing/sim/fiber.h"
 
 #include <sys/mman.h>
 
+#include <boost/context/fiber.hpp>
+#include <boost/context/stack_context.hpp>
+#include <memory>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -51,24 +54,36 @@ class Stacks {
 
 thread_local Stacks stacks;
 
+// Boost's interface to the above: the stack begins at its upper end.
+struct StackOf {
+  char* stack;
+  boost::context::stack_context allocate() {
+    boost::context::stack_context context;
+    context.sp = stack + kStackBytes;
+    context.size = kStackBytes;
+    return context;
+  }
+  void deallocate(boost::context::stack_context&) { stacks.Return(stack); }
+};
+
 }  // namespace
 
 Fiber::Fiber(std::function<void()> work) : work_(std::move(work)), stack_(stacks.Take()) {
-  getcontext(&own_);
-  own_.uc_stack.ss_sp = stack_;
-  own_.uc_stack.ss_size = kStackBytes;
-  own_.uc_link = nullptr;
-  makecontext(&own_, &Fiber::Enter, 0);
+  other_ =
+      boost::context::fiber(std::allocator_arg, StackOf{stack_}, [this](boost::context::fiber&& resumer) {
+        other_ = std::move(resumer);
+        EndSwitch(true);
+        Run();
+        BeginSwitchTo(false, true);
+        return std::move(other_);
+      });
 }
 
-Fiber::~Fiber() { stacks.Return(stack_); }
+Fiber::~Fiber() = default;
 
 Fiber* Fiber::Current() { return running; }
 
-void Fiber::Enter() {
-  running->EndSwitch(true);
-  running->Run();
-}
+void Fiber::Switch() { other_ = std::move(other_).resume(); }
 
 void Fiber::Run() {
   try {
@@ -78,15 +93,13 @@ void Fiber::Run() {
   }
   work_ = nullptr;
   ended_ = true;
-  BeginSwitchTo(false, true);
-  swapcontext(&own_, &resumer_);  // never comes back
 }
 
 void Fiber::Resume() {
   Fiber* const outer = std::exchange(running, this);
   if (outer != nullptr) throw std::logic_error("a fiber resumes another one");
   BeginSwitchTo(true, false);
-  swapcontext(&resumer_, &own_);
+  Switch();
   EndSwitch(false);
   running = nullptr;
   if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
@@ -96,7 +109,7 @@ void Fiber::Suspend() {
   Fiber* const self = running;
   if (self == nullptr) throw std::logic_error("something blocks that runs on no fiber");
   self->BeginSwitchTo(false, false);
-  swapcontext(&self->own_, &self->resumer_);
+  self->Switch();
   self->EndSwitch(true);
 }
 

@@ -4,8 +4,7 @@
 // fibers, and every switch is named in the code, so a run stays the same. An exception of the work leaves
 // Resume, and ends the fiber. No mutex may be held in Suspend.
 
-#include <ucontext.h>
-
+#include <boost/context/fiber.hpp>
 #include <exception>
 #include <functional>
 
@@ -29,15 +28,16 @@ class Fiber {
   static void Suspend();
 
  private:
-  static void Enter();
   void Run();
+  // To the fiber, or from it to its resumer.
+  void Switch();
   // What AddressSanitizer has to know of a switch of stacks.
   void BeginSwitchTo(bool fiber, bool for_good);
   void EndSwitch(bool in_fiber);
 
   std::function<void()> work_;
   char* const stack_;
-  ucontext_t own_{}, resumer_{};
+  boost::context::fiber other_;  // seen from the fiber its resumer, seen from there the fiber
   bool ended_ = false;
   std::exception_ptr thrown_;
   [[maybe_unused]] void* fake_stack_ = nullptr;  // these three for it alone

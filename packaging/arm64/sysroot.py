@@ -21,7 +21,7 @@ ARCHITECTURE = "arm64"
 PACKAGES = (
     "libc6-dev libstdc++-12-dev libgrpc++-dev libprotobuf-dev libabsl-dev libspdlog-dev libfmt-dev catch2 libisal-dev"
     " libiscsi-dev libmount-dev libblkid-dev libsqlite3-dev libcli11-dev prometheus-cpp-dev libboost1.81-dev"
-    " nlohmann-json3-dev libssl-dev tgt xfsprogs e2fsprogs busybox-static"
+    " libboost-context1.81-dev nlohmann-json3-dev libssl-dev tgt xfsprogs e2fsprogs busybox-static"
 ).split()
 MERGED = ("bin", "lib", "sbin")  # they are links to usr/…, as on every Debian 12
 DATABASE = "var/lib/dpkg"
