@@ -18,6 +18,7 @@ from cluster import cgroups, images, loops, network, node, programs
 from cluster.control_plane import ControlPlane
 from cluster.host import Host
 from cluster.kubectl import Kubectl, condition
+from cluster.machine_end import kill_host
 from cluster.node import Node
 from cluster.storage import StorageHost
 from harness import places
@@ -157,6 +158,8 @@ class Cluster:
         """Ends every process of it by pid, then takes its network and its folder away."""
         pids = [pid for host in self.hosts().values() if (pid := host.pid()) is not None]
         held = {number for pid in pids for number in loops.published_at(pid)}
+        for pid in pids:
+            kill_host(pid)
         for pid in sorted(marked_with(self.mark)):
             kill_pid(pid)
         loops.release(held)

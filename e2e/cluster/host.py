@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from cluster import cgroups, loops, network
+from cluster.machine_end import kill_host
 from harness.cleanup import wait_until
 from harness.places import ROOT
-from harness.processes import MARK, alive, children_of, descendants, end_in_order, kill_pid
+from harness.processes import MARK, alive, children_of, descendants, end_in_order
 
 INIT = ROOT / "e2e/cluster/init.py"
 # A real machine waits 90 s for its processes. The data path serves on while a volume is staged, so that
@@ -146,7 +147,7 @@ class Host:
         first = self.pid()
         if first is not None:
             held = loops.published_at(first)
-            kill_pid(first)
+            kill_host(first)
             loops.release(held)
         wait_until(lambda: self.pid() is None, 20, f"{self.name} is off")
         network.forget_pods(self.cluster, self.name)
