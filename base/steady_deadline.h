@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 namespace lunkeeper {
@@ -14,6 +15,9 @@ class SteadyDeadline {
   explicit SteadyDeadline(absl::Duration within)
       : end_(std::chrono::steady_clock::now() +
              absl::ToChronoNanoseconds(std::clamp(within, absl::ZeroDuration(), kLongest))) {}
+  // As far away as a time of day is now.
+  explicit SteadyDeadline(absl::Time until) : SteadyDeadline(until - absl::Now()) {}
+  std::chrono::steady_clock::time_point end() const { return end_; }
   absl::Duration left() const {
     return std::max(absl::FromChrono(end_ - std::chrono::steady_clock::now()), absl::ZeroDuration());
   }

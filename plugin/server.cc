@@ -154,10 +154,12 @@ bool Server::Stop(absl::Duration limit) {
   if (!stopper_.joinable()) {
     stopper_ = std::thread([this, deadline = absl::ToChronoTime(absl::Now() + limit)] {
       server_->Shutdown(deadline);
-      stopped_.Notify();
+      const SteadyLock lock(&mutex_);
+      stopped_ = true;
     });
   }
-  return stopped_.WaitForNotificationWithTimeout(limit + absl::Seconds(1));
+  const SteadyLock lock(&mutex_);
+  return mutex_.AwaitUntil(absl::Condition(&stopped_), SteadyDeadline(limit + absl::Seconds(1)));
 }
 
 Server::~Server() {

@@ -22,10 +22,11 @@
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "base/metrics.h"
+#include "base/steady_mutex.h"
 #include "plugin/connection_gate.h"
 
 namespace lunkeeper {
@@ -55,7 +56,7 @@ class Server {
   // Stops accepting calls and lets the running ones finish; cancels the calls that still run after `limit`.
   // False when some still run a second later: the caller may then end the process, because every call may be
   // repeated.
-  bool Stop(absl::Duration limit);
+  bool Stop(absl::Duration limit) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Where it really listens, for a TCP endpoint whose port was 0.
   int port() const { return gate_ != nullptr ? gate_->port() : 0; }
@@ -69,7 +70,8 @@ class Server {
   // The gate hands connections to the acceptor, and the server's calls report their ends to the gate.
   const std::unique_ptr<ConnectionGate> gate_;  // null: a unix socket
   std::unique_ptr<grpc::Server> server_;
-  absl::Notification stopped_;
+  SteadyMutex mutex_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread stopper_;  // grpc::Server::Shutdown has a deadline for the calls, but none of its own
 };
 

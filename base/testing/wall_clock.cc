@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
 
 #include "absl/time/clock.h"
 
@@ -26,6 +27,19 @@ void AwaitAbseilsClock() {
     return absl::AbsDuration(off) > absl::Minutes(1);
   };
   while (is_off()) absl::SleepFor(absl::Milliseconds(10));
+}
+
+bool EndsThoughClockIsSetBack(const std::function<void()>& wait, const std::function<void()>& end) {
+  auto waited = std::async(std::launch::async, [&] {
+    const WallClockAhead ahead(absl::Hours(1));
+    AwaitAbseilsClock();
+    wait();
+  });
+  const bool ended = waited.wait_for(std::chrono::seconds(30)) == std::future_status::ready;
+  if (!ended) end();
+  waited.get();
+  AwaitAbseilsClock();
+  return ended;
 }
 
 }  // namespace lunkeeper::testing

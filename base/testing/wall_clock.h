@@ -3,6 +3,8 @@
 // clock is ahead of the kernel's by what the test says. A wait until a wall clock time, as Abseil's timed
 // waits are, then ends as late as after the clock was set back by so much. For the whole process.
 
+#include <functional>
+
 #include "absl/time/time.h"
 
 namespace lunkeeper::testing {
@@ -19,5 +21,8 @@ class WallClockAhead {
 // absl::Now reckons for some seconds from the time that it last read. Returns when it shows what libc does:
 // call it where a change of the clock is to be seen by all that comes next.
 void AwaitAbseilsClock();
+
+// Whether `wait` ends within half a minute while the clock is an hour ahead. `end` has to end it otherwise.
+bool EndsThoughClockIsSetBack(const std::function<void()>& wait, const std::function<void()>& end);
 
 }  // namespace lunkeeper::testing

@@ -21,7 +21,7 @@ namespace lunkeeper {
 namespace {
 
 // How long a hand-over waits for calls to end, and again when it has urged them: others are held up as long.
-constexpr absl::Duration kQuietTimeout = absl::Seconds(2);
+constexpr absl::Duration kQuiet = absl::Seconds(2);
 
 absl::Status EndingError() { return absl::UnavailableError("the data path is being stopped"); }
 
@@ -40,7 +40,7 @@ SupervisedVolumes::SupervisedVolumes(const WorkerOptions& options, VolumesState 
       next_tag_(state.next_tag) {}
 
 int SupervisedVolumes::KeepWorkerRunning() {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   const bool may_start = hand_over_ < HandOverPhase::kStopped;
   if (worker_.running() || !may_start || WorkerProcess::Clock::now() < worker_.next_start())
     return worker_.pidfd();
@@ -68,7 +68,7 @@ void SupervisedVolumes::LoseVolume(SupervisedVolume& volume, const char* reason)
 }
 
 void SupervisedVolumes::CollectDeadWorker() {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   worker_.CollectDead();
   SetCulpritAside();
   for (const auto& [id, volume] : table_.volumes()) {
@@ -96,25 +96,25 @@ void SupervisedVolumes::SetCulpritAside() {
 }
 
 void SupervisedVolumes::RunTick() {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   duplicates_.Refresh(table_.volumes(), next_tag_);
   if (!worker_.IsHung(table_.CanAllResend())) return;
   LogError("datapath", "worker is hung and is killed", {});
   worker_.KillWorker();
 }
 
-// absl evaluates the conditions of waiters whenever the lock is released, so taking it is enough.
-void SupervisedVolumes::WakeWaiters() { absl::MutexLock lock(&mutex_); }
+// The conditions of waiters are evaluated whenever the lock is released, so taking it is enough.
+void SupervisedVolumes::WakeWaiters() { SteadyLock lock(&mutex_); }
 
 // Volumes stay attached and are served: pods are using them. Each detach brings the end nearer.
 size_t SupervisedVolumes::RefuseNewVolumes() {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   refuses_new_ = true;
   return table_.volumes().size();
 }
 
 bool SupervisedVolumes::IsDone() {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   return refuses_new_ && table_.volumes().empty() && hand_over_ == HandOverPhase::kNone;
 }
 
@@ -122,7 +122,7 @@ bool SupervisedVolumes::IsDone() {
 // can be joined. A volume in a call keeps its descriptor, which closes with the process. What was given away
 // is left alone: a successor has the same memory, and has told the store of these very attachments.
 void SupervisedVolumes::EndAll() {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   ending_ = true;
   worker_.KillWorker();
   duplicates_.Withdraw();
@@ -134,7 +134,7 @@ void SupervisedVolumes::EndAll() {
 }
 
 absl::StatusOr<UniqueFd> SupervisedVolumes::PrepareHandOver(int lock_file, int listener) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   if (ending_ || hand_over_ != HandOverPhase::kNone) return EndingError();
   if (!table_.CanAllResend())
     return absl::FailedPreconditionError(
@@ -143,36 +143,35 @@ absl::StatusOr<UniqueFd> SupervisedVolumes::PrepareHandOver(int lock_file, int l
   hand_over_ = HandOverPhase::kAsked;
   const auto quiet = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return ending_ || !table_.IsAnyInCall(); };
   absl::StatusOr<UniqueFd> parcel = absl::UnavailableError("calls are under way that take long");
-  if (!mutex_.AwaitWithTimeout(absl::Condition(&quiet), kQuietTimeout)) hand_over_ = HandOverPhase::kUrged;
-  if (mutex_.AwaitWithTimeout(absl::Condition(&quiet), kQuietTimeout)) {
+  if (!mutex_.AwaitUntil(absl::Condition(&quiet), SteadyDeadline(kQuiet))) hand_over_ = HandOverPhase::kUrged;
+  if (mutex_.AwaitUntil(absl::Condition(&quiet), SteadyDeadline(kQuiet)))
     parcel = PackParcel(memory_, table_.volumes(), next_tag_, lock_file, listener);
-  }
   if (!parcel.ok()) hand_over_ = HandOverPhase::kNone;
   return parcel;
 }
 
 // A worker inside a system call that no signal interrupts lives on; then there is no hand-over.
 absl::Status SupervisedVolumes::StopWorkerForGood(absl::Duration timeout) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   hand_over_ = HandOverPhase::kStopped;
   worker_.KillWorker();
   const auto dead = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return ending_ || !worker_.running(); };
-  if (mutex_.AwaitWithTimeout(absl::Condition(&dead), timeout)) return absl::OkStatus();
+  if (mutex_.AwaitUntil(absl::Condition(&dead), SteadyDeadline(timeout))) return absl::OkStatus();
   return absl::DeadlineExceededError("the worker does not die");
 }
 
 void SupervisedVolumes::SetHandOver(HandOverPhase phase) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   if (!ending_) hand_over_ = phase;
 }
 
 bool SupervisedVolumes::IsWorkerReady() {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   return worker_.ready();
 }
 
 HandOverPhase SupervisedVolumes::hand_over() {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   return hand_over_;
 }
 
@@ -185,11 +184,11 @@ absl::Status SupervisedVolumes::AwaitNoHandOver() {
 }
 
 absl::StatusOr<SupervisedVolume*> SupervisedVolumes::BeginCall(const VolumeId& id, absl::Time deadline) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   const auto free = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return ending_ || (hand_over_ == HandOverPhase::kNone && !table_.IsInCall(id));
   };
-  if (!mutex_.AwaitWithDeadline(absl::Condition(&free), deadline))
+  if (!mutex_.AwaitUntil(absl::Condition(&free), SteadyDeadline(deadline)))
     return absl::DeadlineExceededError(
         absl::StrCat("volume ", id.value(), ": another call is working on it"));
   if (ending_) return EndingError();
@@ -197,12 +196,12 @@ absl::StatusOr<SupervisedVolume*> SupervisedVolumes::BeginCall(const VolumeId& i
 }
 
 void SupervisedVolumes::EndCall(SupervisedVolume& volume) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   VolumeTable::EndCall(volume);
 }
 
 absl::StatusOr<SupervisedVolume*> SupervisedVolumes::InsertVolume(const datapath::Attach& options) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   RETURN_IF_ERROR(AwaitNoHandOver());
   if (table_.Find(VolumeId(options.volume())) != nullptr)
     return absl::AbortedError(absl::StrCat("volume ", options.volume(), ": another call is attaching it"));
@@ -211,13 +210,13 @@ absl::StatusOr<SupervisedVolume*> SupervisedVolumes::InsertVolume(const datapath
 }
 
 void SupervisedVolumes::EraseVolume(const SupervisedVolume& volume) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   table_.Erase(VolumeId(volume.id));  // a copy: the id in the volume goes with it
   UpdateDuplicates();
 }
 
 void SupervisedVolumes::ServeMount(SupervisedVolume& volume, FuseMount fuse) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   volume.fuse = std::move(fuse);
   worker_.GiveVolume(volume);
 }
@@ -227,12 +226,12 @@ absl::Status SupervisedVolumes::AwaitLogin(const SupervisedVolume& volume, absl:
   const std::string what =
       absl::StrCat("volume ", volume.id.value(), ": login to ", volume.options.connection().portal(),
                    ", target ", volume.options.connection().target());
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   // A login may take minutes. A hand-over does not wait so long: the client repeats the call.
   const auto settled = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return ending_ || hand_over_ == HandOverPhase::kUrged || volume.lost() || slot.open;
   };
-  if (!mutex_.AwaitWithDeadline(absl::Condition(&settled), deadline))
+  if (!mutex_.AwaitUntil(absl::Condition(&settled), SteadyDeadline(deadline)))
     return absl::DeadlineExceededError(
         absl::StrCat(what, ": no answer in time: ", TroubleOf(slot, worker_.trouble())));
   if (ending_) return EndingError();
@@ -243,24 +242,24 @@ absl::Status SupervisedVolumes::AwaitLogin(const SupervisedVolume& volume, absl:
 }
 
 void SupervisedVolumes::KeepLoop(SupervisedVolume& volume, LoopDevice loop) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   volume.loop = std::move(loop);
   UpdateDuplicates();
 }
 
 void SupervisedVolumes::SetHasChild(SupervisedVolume& volume, bool has_child) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   volume.has_child = has_child;
   UpdateDuplicates();
 }
 
 absl::StatusOr<std::vector<int>> SupervisedVolumes::OfferDuplicates() {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   return duplicates_.Offer(table_.volumes(), next_tag_);
 }
 
 void SupervisedVolumes::WithdrawDuplicates() {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   duplicates_.Withdraw();
 }
 
@@ -275,16 +274,16 @@ TargetCondition SupervisedVolumes::ConditionOf(const SupervisedVolume& volume) c
 }
 
 TargetCondition SupervisedVolumes::AwaitTarget(const SupervisedVolume& volume, absl::Time deadline) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   const auto settled = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return ending_ || ConditionOf(volume) != TargetCondition::kAway;
   };
-  mutex_.AwaitWithDeadline(absl::Condition(&settled), deadline);
+  mutex_.AwaitUntil(absl::Condition(&settled), SteadyDeadline(deadline));
   return ConditionOf(volume);
 }
 
 LoopDevice SupervisedVolumes::TakeLoop(SupervisedVolume& volume) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   if (SlotOf(volume).lun.health != LunHealth::kHealthy) worker_.SendFail(volume, "detached");
   LoopDevice loop = std::move(volume.loop);  // its number stays: until the device has gone, it is no orphan
   ++SlotOf(volume).attachment;
@@ -293,15 +292,16 @@ LoopDevice SupervisedVolumes::TakeLoop(SupervisedVolume& volume) {
 }
 
 void SupervisedVolumes::CloseMount(SupervisedVolume& volume) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   volume.fuse = FuseMount{};
 }
 
 absl::StatusOr<int> SupervisedVolumes::AskWorker(const SupervisedVolume& volume,
                                                  datapath::WorkerCommand command, absl::Time deadline) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   // Tags are never used twice, so an answer to a command that was given up is not taken for another's.
   VolumeSlot& slot = SlotOf(volume);
+  const SteadyDeadline end(deadline);
   while (true) {
     const uint64_t tag = next_tag_++;
     const uint64_t generation = worker_.generation();
@@ -311,7 +311,7 @@ absl::StatusOr<int> SupervisedVolumes::AskWorker(const SupervisedVolume& volume,
     const auto answered = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
       return ending_ || slot.answered == tag || worker_.generation() != generation || volume.lost();
     };
-    if (!mutex_.AwaitWithDeadline(absl::Condition(&answered), deadline))
+    if (!mutex_.AwaitUntil(absl::Condition(&answered), end))
       return absl::DeadlineExceededError(
           absl::StrCat("volume ", volume.id.value(), ": the target or the worker does not answer"));
     if (slot.answered == tag) return slot.answer.load();
@@ -321,7 +321,7 @@ absl::StatusOr<int> SupervisedVolumes::AskWorker(const SupervisedVolume& volume,
 
 absl::Status SupervisedVolumes::FailVolume(const VolumeId& id, const std::string& target,
                                            const std::string& reason) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   RETURN_IF_ERROR(AwaitNoHandOver());
   SupervisedVolume* volume = table_.Find(id);
   if (volume == nullptr || volume->options.connection().target() != target || volume->fail_requested)
@@ -337,12 +337,12 @@ absl::Status SupervisedVolumes::FailVolume(const VolumeId& id, const std::string
 
 // In shared memory: this worker sees them at once, and so does each later one.
 void SupervisedVolumes::SetLimits(const VolumeId& id, const VolumeLimits& limits) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   table_.SetLimits(id, limits);
 }
 
 absl::Status SupervisedVolumes::UpgradeWorker(absl::Time deadline) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   RETURN_IF_ERROR(AwaitNoHandOver());
   if (!table_.CanAllResend())
     return absl::FailedPreconditionError(
@@ -355,7 +355,7 @@ absl::Status SupervisedVolumes::UpgradeWorker(absl::Time deadline) {
   const auto settled = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return ending_ || (worker_.generation() > before && (worker_.ready() || worker_.upgrade_failed()));
   };
-  if (!mutex_.AwaitWithDeadline(absl::Condition(&settled), deadline))
+  if (!mutex_.AwaitUntil(absl::Condition(&settled), SteadyDeadline(deadline)))
     return absl::DeadlineExceededError("the new worker is not ready");
   if (!worker_.upgrade_failed()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -364,7 +364,7 @@ absl::Status SupervisedVolumes::UpgradeWorker(absl::Time deadline) {
 }
 
 absl::Status SupervisedVolumes::StopUnlessUsed() {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   if (!table_.volumes().empty())
     return absl::FailedPreconditionError(absl::StrCat("the data path has volumes attached (",
                                                       table_.volumes().size(), "): detach them first"));
@@ -373,14 +373,14 @@ absl::Status SupervisedVolumes::StopUnlessUsed() {
 }
 
 datapath::Device SupervisedVolumes::DescribeVolume(const SupervisedVolume& volume) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   return BuildDevice(volume, SlotOf(volume), worker_.trouble());
 }
 
 std::vector<datapath::Device> SupervisedVolumes::ListDevices(const VolumeId& id, bool statistics) {
   std::vector<datapath::Device> devices;
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     for (const auto& [each, volume] : table_.volumes()) {
       if (volume->loop.fd && (id.empty() || id == each))
         devices.push_back(BuildDevice(*volume, SlotOf(*volume), worker_.trouble(), statistics));
@@ -392,7 +392,7 @@ std::vector<datapath::Device> SupervisedVolumes::ListDevices(const VolumeId& id,
 }
 
 std::vector<datapath::Device> SupervisedVolumes::FindOrphans(const VolumeId& id) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   return orphans_.FindOrphans(
       id.value(), [this](int number) ABSL_NO_THREAD_SAFETY_ANALYSIS { return table_.UsesLoop(number); });
 }

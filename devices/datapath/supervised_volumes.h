@@ -14,8 +14,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/steady_mutex.h"
 #include "devices/datapath/control.pb.h"
 #include "devices/datapath/crash_history.h"
 #include "devices/datapath/duplicates.h"
@@ -135,7 +135,7 @@ class SupervisedVolumes {
   const std::string upgrade_binary_;
   SharedMemory memory_;
 
-  absl::Mutex mutex_;
+  SteadyMutex mutex_;
   WorkerProcess worker_ ABSL_GUARDED_BY(mutex_);
   VolumeTable table_ ABSL_GUARDED_BY(mutex_);
   CrashHistory crashes_ ABSL_GUARDED_BY(mutex_);

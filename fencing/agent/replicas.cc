@@ -98,7 +98,7 @@ void Replicas::RefreshReplicas() {
       names.emplace(each, options_.server_name.empty() ? where->host : options_.server_name);
     }
   }
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   for (const auto& [address, name] : names) {
     auto& replica = replicas_[address].replica;
     if (replica == nullptr) replica = ConnectTo(address, name);
@@ -122,7 +122,7 @@ void Replicas::AddNamedReplicas(const std::vector<std::string>& addresses) {
     const auto where = ParseHostPort(address);
     const auto resolved = where ? ResolveName(*where, AI_NUMERICHOST) : std::nullopt;
     if (!resolved) continue;
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     for (const std::string& each : *resolved) {
       if (replicas_.size() >= kMostReplicas && !replicas_.contains(each)) continue;
       auto& entry = replicas_[each];
@@ -159,9 +159,9 @@ std::shared_ptr<const Replica> Replicas::ConnectTo(const std::string& address,
 std::vector<std::shared_ptr<const Replica>> Replicas::ListReplicas(absl::Time deadline) {
   std::vector<std::shared_ptr<const Replica>> fine, failed;
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     const auto known = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !replicas_.empty(); };
-    mutex_.AwaitWithDeadline(absl::Condition(&known), deadline);
+    mutex_.AwaitUntil(absl::Condition(&known), SteadyDeadline(deadline));
     const auto now = Clock::now();
     for (const auto& [address, entry] : replicas_) {
       const bool failed_now = entry.failed_at && now - *entry.failed_at < kAskedLast;
@@ -176,7 +176,7 @@ std::vector<std::shared_ptr<const Replica>> Replicas::ListReplicas(absl::Time de
 }
 
 void Replicas::NoteOutcome(const Replica& replica, bool answered) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   const auto entry = replicas_.find(replica.address);
   if (entry == replicas_.end()) return;
   entry->second.failed_at = answered ? std::nullopt : std::make_optional(Clock::now());

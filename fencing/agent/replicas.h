@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/periodic.h"
+#include "base/steady_mutex.h"
 #include "fencing/protocol/coordinator.grpc.pb.h"
 
 namespace lunkeeper {
@@ -66,7 +66,7 @@ class Replicas {
   std::shared_ptr<const Replica> ConnectTo(const std::string& address, const std::string& name) const;
 
   const ReplicaOptions options_;
-  absl::Mutex mutex_;
+  SteadyMutex mutex_;
   std::map<std::string, Entry> replicas_ ABSL_GUARDED_BY(mutex_);  // by numeric address
   Periodic refresh_;                                               // last: its thread uses the other members
 };

@@ -46,12 +46,13 @@ absl::Status PodUseCheck::CheckUse(const std::string& machine, const VolumeId& v
 
 bool PodUseCheck::BeginTurn(const std::string& machine) {
   const auto is_free = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !asking_.contains(machine); };
-  absl::MutexLock lock(&mutex_);
-  return mutex_.AwaitWithTimeout(absl::Condition(&is_free), kTurnTime) && asking_.insert(machine).second;
+  SteadyLock lock(&mutex_);
+  return mutex_.AwaitUntil(absl::Condition(&is_free), SteadyDeadline(kTurnTime)) &&
+         asking_.insert(machine).second;
 }
 
 void PodUseCheck::EndTurn(const std::string& machine) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   asking_.erase(machine);
 }
 

@@ -16,7 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
+#include "base/steady_mutex.h"
 #include "devices/array/arrays.h"
 #include "fencing/failover/failover.h"
 #include "fencing/kube/kube_client.h"
@@ -46,7 +46,7 @@ class PodUseCheck final : public VolumeUseCheck {
   const Cache cache_;
   lunkeeper::Arrays& arrays_;
   kube::KubeClient& client_;
-  absl::Mutex mutex_;
+  SteadyMutex mutex_;
   std::set<std::string> asking_ ABSL_GUARDED_BY(mutex_);  // machines whose turn it is
 };
 

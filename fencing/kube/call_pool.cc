@@ -82,16 +82,18 @@ CallPool::CallPool(KubeConfig config) : config_(std::move(config)) {
 // The opener's thread. Calls neither wait for it nor fail with it: when the server accepts no more
 // connections, calls share the open ones.
 void CallPool::KeepAllOpen(const std::stop_token& stop) {
-  const std::stop_callback look_again(stop, [this] { absl::MutexLock lock(&mu_); });
+  const std::stop_callback look_again(stop, [this] { SteadyLock lock(&mu_); });
   const auto wanted = [this, &stop]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return OpenCount() < config_.connections || stop.stop_requested();
   };
   while (true) {
-    mu_.LockWhen(absl::Condition(&wanted));
-    mu_.Unlock();
+    {
+      SteadyLock lock(&mu_);
+      mu_.Await(absl::Condition(&wanted));
+    }
     if (stop.stop_requested()) return;
     if (auto connection = OpenOne(stop)) {
-      absl::MutexLock lock(&mu_);
+      SteadyLock lock(&mu_);
       if (OpenCount() < config_.connections)
         idle_.push_back({std::move(connection), std::chrono::steady_clock::now()});
     } else if (!PauseFor(kOpenPause, stop)) {
@@ -179,13 +181,13 @@ absl::StatusOr<std::unique_ptr<HttpsConnection>> CallPool::OpenStream(const Http
 }
 
 absl::Status CallPool::TakeTurn(const HttpRequest& request, const Limits& limits) {
-  // absl::Mutex evaluates waiters' conditions when a lock is released, so locking once wakes this one.
-  const std::stop_callback look_again(limits.stop, [this] { absl::MutexLock lock(&mu_); });
+  // Waiters' conditions are evaluated when a lock is released, so locking once wakes this one.
+  const std::stop_callback look_again(limits.stop, [this] { SteadyLock lock(&mu_); });
   const auto ready = [this, &limits]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return HasRoom() || limits.stop.stop_requested();
   };
-  absl::MutexLock lock(&mu_);
-  if (!mu_.AwaitWithTimeout(absl::Condition(&ready), limits.TimeLeft())) {
+  SteadyLock lock(&mu_);
+  if (!mu_.AwaitUntil(absl::Condition(&ready), SteadyDeadline(limits.TimeLeft()))) {
     return absl::DeadlineExceededError(absl::StrCat(request.what, ": all ", config_.connections,
                                                     " connections to the API server were busy for too long"));
   }
@@ -196,7 +198,7 @@ absl::Status CallPool::TakeTurn(const HttpRequest& request, const Limits& limits
 }
 
 std::unique_ptr<HttpsConnection> CallPool::TakeIdle() {
-  absl::MutexLock lock(&mu_);
+  SteadyLock lock(&mu_);
   while (!idle_.empty()) {
     auto connection = std::move(idle_.front().connection);
     idle_.pop_front();
@@ -209,7 +211,7 @@ std::unique_ptr<HttpsConnection> CallPool::TakeIdle() {
 void CallPool::EndTurn(std::unique_ptr<HttpsConnection> connection) {
   const bool keep = connection != nullptr && connection->IsReusable();
   const SteadyTime now = std::chrono::steady_clock::now();
-  absl::MutexLock lock(&mu_);
+  SteadyLock lock(&mu_);
   --busy_;
   if (!keep) return;
   answered_ = now;
@@ -221,7 +223,7 @@ void CallPool::EndTurn(std::unique_ptr<HttpsConnection> connection) {
 void CallPool::DropSilent(SteadyTime since) {
   const SteadyTime now = std::chrono::steady_clock::now();
   std::vector<Kept> dropped;  // closed without the lock
-  absl::MutexLock lock(&mu_);
+  SteadyLock lock(&mu_);
   if (absl::FromChrono(now - since) < kSilent || answered_ < since) return;
   if (dropped_ && absl::FromChrono(now - *dropped_) < kDropPause) return;
   dropped_ = now;

@@ -22,7 +22,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
+#include "base/steady_mutex.h"
 #include "fencing/kube/config.h"
 #include "fencing/kube/https.h"
 
@@ -68,7 +68,7 @@ class CallPool {
                   const Limits& limits);
 
   const KubeConfig config_;
-  absl::Mutex mu_;
+  SteadyMutex mu_;
   size_t busy_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<Kept> idle_ ABSL_GUARDED_BY(mu_);              // the longest idle first
   SteadyTime answered_ ABSL_GUARDED_BY(mu_);                // any call, last

@@ -205,7 +205,7 @@ AgentCaller::AgentCaller(const RemoteArrayOptions& options,
     agents_.push_back(std::make_unique<Agent>(
         array_, address, *pool_, grpc::CreateCustomChannel(address, credentials, ArgumentsFor(options))));
   if (agents_.size() == 1)
-    asked_.Notify();
+    asked_ = true;
   else
     questions_ = std::make_unique<Periodic>(kAskCopies, [this] { AskWhichCopies(); });
 }
@@ -222,14 +222,18 @@ void AgentCaller::AskWhichCopies() {
         &answered);
     if (closing_) break;
   }
-  if (!asked_.HasBeenNotified()) asked_.Notify();
+  const SteadyLock lock(&mutex_);
+  asked_ = true;
 }
 
 absl::Status AgentCaller::CallEach(Send send, absl::Duration timeout,
                                    const std::function<bool()>& abandoned) {
   // A clock that is set back meanwhile must not keep the caller.
   const auto end = Clock::now() + absl::ToChronoNanoseconds(timeout);
-  asked_.WaitForNotificationWithTimeout(timeout);
+  {
+    const SteadyLock lock(&mutex_);
+    mutex_.AwaitUntil(absl::Condition(&asked_), SteadyDeadline(timeout));
+  }
   const size_t first = in_use_;
   std::vector<std::string> problems;
   absl::Status status;

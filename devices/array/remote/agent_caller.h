@@ -23,11 +23,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "base/periodic.h"
+#include "base/steady_mutex.h"
 #include "devices/array/remote/array.grpc.pb.h"
 #include "devices/array/remote/remote_array.h"
 
@@ -70,9 +71,10 @@ class AgentCaller {
       return std::shared_ptr<void>(std::move(reader));
     };
   }
-  absl::Status CallEach(Send send, absl::Duration timeout, const std::function<bool()>& abandoned);
+  absl::Status CallEach(Send send, absl::Duration timeout, const std::function<bool()>& abandoned)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // Asks each agent which copy it has.
-  void AskWhichCopies();
+  void AskWhichCopies() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const std::string array_;
   const absl::Duration copy_timeout_;
@@ -80,8 +82,9 @@ class AgentCaller {
   std::vector<std::unique_ptr<Agent>> agents_;  // constant
   std::atomic<size_t> in_use_ = 0;              // the one that is asked first
   std::atomic<bool> closing_ = false;
-  absl::Notification asked_;             // that was done once
-  std::unique_ptr<Periodic> questions_;  // last: its thread uses the others; none with one agent
+  SteadyMutex mutex_;
+  bool asked_ ABSL_GUARDED_BY(mutex_) = false;  // that was done once
+  std::unique_ptr<Periodic> questions_;         // last: its thread uses the others; none with one agent
 };
 
 }  // namespace lunkeeper

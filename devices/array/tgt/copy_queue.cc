@@ -14,14 +14,14 @@ CopyQueue::CopyQueue() : worker_([this] { RunCopies(); }) {}
 
 CopyQueue::~CopyQueue() {
   {
-    const absl::MutexLock lock(&mu_);
+    const SteadyLock lock(&mu_);
     stop_ = true;
   }
   worker_.join();
 }
 
 void CopyQueue::BeginCopy(const std::string& id, uint64_t total_bytes, Work work) {
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   const auto [job, is_new] = jobs_.try_emplace(id);
   if (!is_new) return;
   job->second.work = std::move(work);
@@ -40,12 +40,12 @@ std::string CopyQueue::Describe(const std::string& id, const Job& job) const {
 }
 
 absl::Status CopyQueue::WaitForCopy(const std::string& id, absl::Time deadline) {
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   const auto found = jobs_.find(id);
   if (found == jobs_.end()) return absl::OkStatus();
   ++found->second.waiting;
   const auto ended = [this, &id]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return jobs_.at(id).ended; };
-  const bool in_time = mu_.AwaitWithDeadline(absl::Condition(&ended), deadline);
+  const bool in_time = mu_.AwaitUntil(absl::Condition(&ended), SteadyDeadline(deadline));
   Job& job = jobs_.at(id);
   --job.waiting;
   // The job stays, and is not begun anew when the caller repeats its call.
@@ -62,7 +62,7 @@ void CopyQueue::RunCopies() {
     std::string id;
     Work work;
     {
-      const absl::MutexLock lock(&mu_);
+      const SteadyLock lock(&mu_);
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stop_ || !queue_.empty(); };
       mu_.Await(absl::Condition(&ready));
       if (stop_) return;
@@ -72,7 +72,7 @@ void CopyQueue::RunCopies() {
     }
     const absl::Status result =
         work([this, &id](uint64_t done_bytes) { return NoteProgress(id, done_bytes); });
-    const absl::MutexLock lock(&mu_);
+    const SteadyLock lock(&mu_);
     Job& job = jobs_.at(id);
     job.ended = true;
     job.result = result;
@@ -81,7 +81,7 @@ void CopyQueue::RunCopies() {
 }
 
 bool CopyQueue::NoteProgress(const std::string& id, uint64_t done_bytes) {
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   jobs_.at(id).done_bytes = done_bytes;
   return !stop_;
 }

@@ -12,8 +12,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/steady_mutex.h"
 
 namespace lunkeeper {
 
@@ -47,7 +47,7 @@ class CopyQueue {
   std::string Describe(const std::string& id, const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool NoteProgress(const std::string& id, uint64_t done_bytes) ABSL_LOCKS_EXCLUDED(mu_);
 
-  absl::Mutex mu_;
+  SteadyMutex mu_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<std::string> queue_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<std::string, Job> jobs_ ABSL_GUARDED_BY(mu_);

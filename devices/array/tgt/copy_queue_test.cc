@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "base/testing/wall_clock.h"
 
 namespace lunkeeper {
 
@@ -27,6 +29,21 @@ TEST_CASE("the queue says how far a copy is, or how many are before it") {
   finish.Notify();
   for (const char* id : {"first", "second", "third"})
     CHECK(queue.WaitForCopy(id, absl::InfiniteFuture()) == absl::OkStatus());
+}
+
+TEST_CASE("a call waits for a copy no longer because the clock was set back") {
+  absl::Notification finish;
+  CopyQueue queue;
+  queue.BeginCopy("copy", 1 << 20, [&](const CopyQueue::Progress&) {
+    finish.WaitForNotification();
+    return absl::OkStatus();
+  });
+  const auto wait = [&] {
+    CHECK(absl::IsAborted(queue.WaitForCopy("copy", absl::Now() + absl::Milliseconds(20))));
+  };
+  const bool ended = testing::EndsThoughClockIsSetBack(wait, [&] { finish.Notify(); });
+  CHECK(ended);
+  if (ended) finish.Notify();
 }
 
 }  // namespace lunkeeper

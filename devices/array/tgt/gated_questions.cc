@@ -54,13 +54,13 @@ GatedQuestions::Answer GatedQuestions::AskUntilRelease(const GrantRow& grant, co
                                                  "released; try again"));
     answer = AwaitAnswer(*question, kLookAgain);
   }
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   EndAnswered();
   return *std::move(answer);
 }
 
 bool GatedQuestions::IsRegistering(const std::string& path) {
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   EndAnswered();
   const auto first = asked_.lower_bound({path, 1});
   return first != asked_.end() && first->first.first == path;
@@ -69,14 +69,14 @@ bool GatedQuestions::IsRegistering(const std::string& path) {
 // A node repeats a call that was given up: each volume has one thread at most for its backing, and one for a
 // registration.
 std::shared_ptr<GatedQuestions::Question> GatedQuestions::Ask(const Name& name, std::function<Answer()> ask) {
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   EndAnswered();
   Asked& asked = asked_[name];
   if (asked.question) return asked.question;
   asked.question = std::make_shared<Question>();
   asked.thread = std::jthread([this, ask = std::move(ask), question = asked.question] {
     Answer answer = ask();
-    const absl::MutexLock answered(&mu_);
+    const SteadyLock answered(&mu_);
     question->answer = std::move(answer);
   });
   return asked.question;
@@ -85,8 +85,8 @@ std::shared_ptr<GatedQuestions::Question> GatedQuestions::Ask(const Name& name, 
 std::optional<GatedQuestions::Answer> GatedQuestions::AwaitAnswer(const Question& question,
                                                                   absl::Duration within) {
   const auto is_answered = +[](const Question* asked) { return asked->answer.has_value(); };
-  const absl::MutexLock lock(&mu_);
-  mu_.AwaitWithTimeout(absl::Condition(is_answered, &question), within);
+  const SteadyLock lock(&mu_);
+  mu_.AwaitUntil(absl::Condition(is_answered, &question), SteadyDeadline(within));
   return question.answer;
 }
 

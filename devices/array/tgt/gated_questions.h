@@ -20,8 +20,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/steady_mutex.h"
 #include "devices/array/tgt/catalogue.h"
 #include "devices/array/tgt/image_store.h"
 
@@ -60,7 +60,7 @@ class GatedQuestions {
   Catalogue& catalogue_;
   const ImageStore& images_;
   std::atomic<uint64_t> registrations_ = 0;
-  absl::Mutex mu_;
+  SteadyMutex mu_;
   std::map<Name, Asked> asked_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -279,20 +279,20 @@ absl::Status GatewayLease::CheckHeld() const {
 void GatewayLease::Confirm() {
   const SteadyTime asked = std::chrono::steady_clock::now();
   {
-    const absl::MutexLock lock(&confirm_mu_);
+    const SteadyLock lock(&confirm_mu_);
     if (wanted_ <= confirmed_) return;
   }
   const absl::StatusOr<std::optional<GatewayRecord>> read = ReadGatewayRecord(pool_, options_.array);
   if (!read.ok() || !*read || (*read)->epoch != epoch_ || (*read)->holder != options_.holder)
     return renewals_.Wake();  // which finds out why
-  const absl::MutexLock lock(&confirm_mu_);
+  const SteadyLock lock(&confirm_mu_);
   confirmed_ = asked;
 }
 
 absl::Status GatewayLease::ConfirmHeld() {
   const SteadyTime asked = std::chrono::steady_clock::now();
   const SteadyTime deadline = asked + absl::ToChronoNanoseconds(kHeldShare * options_.takeover_after);
-  const absl::MutexLock lock(&confirm_mu_);
+  const SteadyLock lock(&confirm_mu_);
   wanted_ = std::max(wanted_, asked);
   while (confirmed_ < asked && std::chrono::steady_clock::now() < deadline) {
     confirmations_.Wake();
@@ -300,7 +300,7 @@ absl::Status GatewayLease::ConfirmHeld() {
       confirm_mu_.AssertHeld();
       return confirmed_ >= asked;
     };
-    confirm_mu_.AwaitWithTimeout(absl::Condition(&is_confirmed), absl::Milliseconds(100));
+    confirm_mu_.AwaitUntil(absl::Condition(&is_confirmed), SteadyDeadline(absl::Milliseconds(100)));
   }
   if (confirmed_ >= asked) return absl::OkStatus();
   return absl::UnavailableError(

@@ -32,12 +32,12 @@
 #include <string>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/periodic.h"
+#include "base/steady_mutex.h"
 #include "devices/array/tgt/ceph_pool.h"
 #include "devices/array/tgt/gateway_clients.h"
 #include "devices/array/tgt/gateway_record.h"
@@ -140,7 +140,7 @@ class GatewayLease {
   GatewayRecord record_ ABSL_GUARDED_BY(mu_);
   bool lost_ ABSL_GUARDED_BY(mu_) = false;  // or given away
   GatewayClients clients_;
-  absl::Mutex confirm_mu_;
+  SteadyMutex confirm_mu_;
   // The last call to ConfirmHeld, and the beginning of the last look that found this gateway in the record.
   std::chrono::steady_clock::time_point wanted_ ABSL_GUARDED_BY(confirm_mu_);
   std::chrono::steady_clock::time_point confirmed_ ABSL_GUARDED_BY(confirm_mu_);

@@ -31,7 +31,7 @@ ImageOpenings::ImageOpenings(std::string mark) : mark_(std::move(mark)) {
 }
 
 absl::Status ImageOpenings::BeginOpening(Generation grant) {
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   const auto blamed = blamed_.find(grant);
   const auto now = std::chrono::steady_clock::now();
   if (blamed != blamed_.end() && now < blamed->second.until)
@@ -42,12 +42,12 @@ absl::Status ImageOpenings::BeginOpening(Generation grant) {
 }
 
 absl::Status ImageOpenings::BeginClosing(Generation grant) {
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   return TakeTurn(grant);
 }
 
 absl::Status ImageOpenings::TakeTurn(Generation grant) {
-  if (!mu_.AwaitWithTimeout(absl::Condition(this, &ImageOpenings::IsNoneWaitedFor), kTurnComes))
+  if (!mu_.AwaitUntil(absl::Condition(this, &ImageOpenings::IsNoneWaitedFor), SteadyDeadline(kTurnComes)))
     return absl::UnavailableError("tgtd is slow to open other images, one after another; try again");
   if (opening_)
     return absl::UnavailableError(
@@ -61,7 +61,7 @@ absl::Status ImageOpenings::TakeTurn(Generation grant) {
 
 // Without `opening_` of this grant, its tgtd was ended meanwhile.
 void ImageOpenings::EndOpening(Generation grant, const absl::Status& told) {
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   const bool is_known = opening_ && opening_->grant == grant;
   if (absl::IsUnavailable(told)) {
     if (is_known) opening_->is_waited_for = false;
@@ -72,12 +72,12 @@ void ImageOpenings::EndOpening(Generation grant, const absl::Status& told) {
 }
 
 void ImageOpenings::NoteAnswer() {
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   if (IsNoneWaitedFor()) ForgetOpening();
 }
 
 bool ImageOpenings::BlameImage() {
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   const auto now = std::chrono::steady_clock::now();
   if (!opening_ || absl::FromChrono(now - opening_->begun) < kLong) return false;
   const auto before = blamed_.find(opening_->grant);
@@ -91,7 +91,7 @@ bool ImageOpenings::BlameImage() {
 }
 
 void ImageOpenings::NoteLook(Generation grant, SteadyTime asked, SteadyTime answered) {
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   const auto found = blamed_.find(grant);
   if (found == blamed_.end()) return;
   Blame& blame = found->second;

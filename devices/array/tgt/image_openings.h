@@ -24,8 +24,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/steady_mutex.h"
 #include "devices/types.h"
 
 namespace lunkeeper {
@@ -71,7 +71,7 @@ class ImageOpenings {
   void ForgetOpening() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string mark_;
-  absl::Mutex mu_;
+  SteadyMutex mu_;
   std::optional<Opening> opening_ ABSL_GUARDED_BY(mu_);  // not answered
   bool marked_ ABSL_GUARDED_BY(mu_) = false;             // the file may be there
   std::map<Generation, Blame> blamed_ ABSL_GUARDED_BY(mu_);

@@ -23,8 +23,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/steady_mutex.h"
 
 namespace lunkeeper {
 
@@ -45,13 +45,13 @@ class ImageQuestions {
   ImageQuestions(const ImageQuestions&) = delete;
   ImageQuestions& operator=(const ImageQuestions&) = delete;
   ~ImageQuestions() {
-    const absl::MutexLock lock(&mu_);
+    const SteadyLock lock(&mu_);
     waiting_.clear();
   }
 
   // Begins to ask, unless a question of this name is under way, or has an answer that nobody has taken.
   void Ask(const std::string& name, Question question) ABSL_LOCKS_EXCLUDED(mu_) {
-    const absl::MutexLock lock(&mu_);
+    const SteadyLock lock(&mu_);
     if (!asked_.insert(name).second) return;
     waiting_.emplace_back(name, std::move(question));
     quiet_since_ = std::chrono::steady_clock::now();
@@ -63,9 +63,10 @@ class ImageQuestions {
 
   // Whichever answer comes first. Nothing: all are taken, or none has come for so long.
   std::optional<Answered> TakeAnswer(absl::Duration limit) ABSL_LOCKS_EXCLUDED(mu_) {
-    const absl::MutexLock lock(&mu_);
+    const SteadyLock lock(&mu_);
     while (!HasAnswerOrNone() && QuietFor() < limit)
-      mu_.AwaitWithTimeout(absl::Condition(this, &ImageQuestions::HasAnswerOrNone), limit - QuietFor());
+      mu_.AwaitUntil(absl::Condition(this, &ImageQuestions::HasAnswerOrNone),
+                     SteadyDeadline(limit - QuietFor()));
     if (answers_.empty()) return std::nullopt;
     Answered taken = std::move(answers_.front());
     answers_.pop_front();
@@ -81,7 +82,7 @@ class ImageQuestions {
     for (auto next = TakeQuestion(); next; next = TakeQuestion()) NoteAnswer(next->first, next->second());
   }
   std::optional<std::pair<std::string, Question>> TakeQuestion() ABSL_LOCKS_EXCLUDED(mu_) {
-    const absl::MutexLock lock(&mu_);
+    const SteadyLock lock(&mu_);
     if (waiting_.empty()) {
       ended_.push_back(std::this_thread::get_id());
       return std::nullopt;
@@ -91,7 +92,7 @@ class ImageQuestions {
     return next;
   }
   void NoteAnswer(const std::string& name, absl::StatusOr<Answer> answer) ABSL_LOCKS_EXCLUDED(mu_) {
-    const absl::MutexLock lock(&mu_);
+    const SteadyLock lock(&mu_);
     answers_.push_back({name, std::move(answer)});
     quiet_since_ = std::chrono::steady_clock::now();
   }
@@ -100,7 +101,7 @@ class ImageQuestions {
   }
   bool HasAnswerOrNone() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !answers_.empty() || asked_.empty(); }
 
-  absl::Mutex mu_;
+  SteadyMutex mu_;
   std::set<std::string> asked_ ABSL_GUARDED_BY(mu_);
   std::deque<std::pair<std::string, Question>> waiting_ ABSL_GUARDED_BY(mu_);
   std::deque<Answered> answers_ ABSL_GUARDED_BY(mu_);

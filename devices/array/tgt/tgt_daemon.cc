@@ -36,6 +36,7 @@
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 #include "devices/array/tgt/spawn_tgtd.h"
 
 namespace lunkeeper {
@@ -99,8 +100,8 @@ void TgtDaemon::BeginWatching() {
 }
 
 absl::Status TgtDaemon::WaitReady(absl::Time deadline) {
-  const absl::MutexLock lock(&mu_);
-  if (mu_.AwaitWithDeadline(absl::Condition(&ready_), deadline)) return absl::OkStatus();
+  const SteadyLock lock(&mu_);
+  if (mu_.AwaitUntil(absl::Condition(&ready_), SteadyDeadline(deadline))) return absl::OkStatus();
   return BeingStarted();
 }
 
@@ -111,7 +112,7 @@ absl::Status TgtDaemon::BeingStarted() const {
 }
 
 absl::Status TgtDaemon::CheckAnswering() const {
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   if (!ready_) return BeingStarted();
   if (!hangs_) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("array: tgtd, process ", served_by_, ", has not answered for ",
@@ -128,7 +129,7 @@ absl::StatusOr<std::unique_ptr<TgtdPause>> TgtDaemon::PauseTgtd() const {
   pid_t pid = 0;
   UniqueFd handle;
   {
-    const absl::MutexLock lock(&mu_);
+    const SteadyLock lock(&mu_);
     pid = served_by_;
     handle.Reset(::fcntl(served_handle_.get(), F_DUPFD_CLOEXEC, 0));
   }
@@ -137,7 +138,7 @@ absl::StatusOr<std::unique_ptr<TgtdPause>> TgtDaemon::PauseTgtd() const {
 }
 
 uint64_t TgtDaemon::CountDeaths() const {
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   return deaths_;
 }
 
@@ -153,11 +154,11 @@ absl::StatusOr<TgtDaemon::Process> TgtDaemon::FindRunning() {
 }
 
 absl::StatusOr<TgtDaemon::Process> TgtDaemon::FindOrSpawn() {
-  const absl::Time deadline = absl::Now() + kStartTimeout;
+  const SteadyDeadline deadline(kStartTimeout);
   pid_t child = 0;
   UniqueFd child_handle;
   absl::StatusOr<UniqueFd> lock = absl::UnavailableError("not tried");
-  while (absl::Now() < deadline) {
+  while (!deadline.IsOver()) {
     auto found = FindRunning();
     if (found.ok()) {
       RETURN_IF_ERROR(lock_.CheckHolder(found->pid, options_.control_port));
@@ -294,12 +295,12 @@ bool TgtDaemon::OpenMissingPortals(const std::vector<std::string>& open) {
 
 // Whether that is new.
 bool TgtDaemon::NoteShut(const std::string& portal, bool shut) {
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   return shut ? shut_portals_.insert(portal).second : shut_portals_.erase(portal) > 0;
 }
 
 std::vector<std::string> TgtDaemon::ListOpenPortals() const {
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   std::vector<std::string> open;
   for (const std::string& portal : options_.portals)
     if (!shut_portals_.contains(portal)) open.push_back(portal);
@@ -341,7 +342,7 @@ void TgtDaemon::WatchTgtd() {
 void TgtDaemon::NoteTrouble(const absl::Status& up) {
   const std::string trouble(up.message());
   {
-    const absl::MutexLock lock(&mu_);
+    const SteadyLock lock(&mu_);
     if (std::exchange(trouble_, trouble) == trouble) return;
   }
   if (!up.ok()) LogError("array", trouble);
@@ -358,7 +359,7 @@ void TgtDaemon::LookWhetherItAnswers() {
   const bool hangs = absl::FromChrono(now() - answered_) >= kHangsAfter;
   bool is_new = false;
   {
-    const absl::MutexLock lock(&mu_);
+    const SteadyLock lock(&mu_);
     is_new = std::exchange(hangs_, hangs) != hangs;
   }
   if (hangs && is_new) LogError("array", std::string(CheckAnswering().message()));
@@ -371,7 +372,7 @@ void TgtDaemon::LookWhetherItAnswers() {
 
 void TgtDaemon::SetReady(bool ready) {
   answered_ = std::chrono::steady_clock::now();
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   if (ready_ && !ready) ++deaths_;
   ready_ = ready;
   hangs_ = false;

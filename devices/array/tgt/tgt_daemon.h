@@ -30,6 +30,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/periodic.h"
+#include "base/steady_mutex.h"
 #include "base/unique_fd.h"
 #include "devices/array/tgt/image_openings.h"
 #include "devices/array/tgt/tgt_client.h"
@@ -133,7 +134,7 @@ class TgtDaemon {
   std::thread watcher_;
   absl::Mutex targets_mu_;  // held by PutBack and Tick, for long
   std::optional<Periodic> ticker_;
-  mutable absl::Mutex mu_;
+  mutable SteadyMutex mu_;
   bool ready_ ABSL_GUARDED_BY(mu_) = false;
   bool hangs_ ABSL_GUARDED_BY(mu_) = false;
   pid_t served_by_ ABSL_GUARDED_BY(mu_) = 0;

@@ -19,24 +19,24 @@ VolumeGates::Pass::~Pass() {
 }
 
 VolumeGates::Place::Place(VolumeGates* gates, VolumeId volume) : gates_(gates), volume_(std::move(volume)) {
-  const absl::MutexLock lock(&gates_->mu_);
+  const SteadyLock lock(&gates_->mu_);
   gates_->AddUser(volume_).line.push_back(this);
 }
 
 VolumeGates::Place::~Place() {
-  const absl::MutexLock lock(&gates_->mu_);
+  const SteadyLock lock(&gates_->mu_);
   Gate& gate = *gates_->gates_.at(volume_);
   gate.line.erase(std::find(gate.line.begin(), gate.line.end(), this));
-  gate.changed.SignalAll();
   gates_->RemoveUser(volume_);
 }
 
 std::optional<VolumeGates::Pass> VolumeGates::Place::Enter(absl::Time deadline) {
-  const absl::MutexLock lock(&gates_->mu_);
+  const SteadyLock lock(&gates_->mu_);
   Gate& gate = *gates_->gates_.at(volume_);
-  while (gate.busy || gate.line.front() != this || seen_ == gate.changes) {
-    if (gate.changed.WaitWithDeadline(&gates_->mu_, deadline)) return std::nullopt;
-  }
+  const auto may_go = [this, &gate] {
+    return !gate.busy && gate.line.front() == this && seen_ != gate.changes;
+  };
+  if (!gates_->mu_.AwaitUntil(absl::Condition(&may_go), SteadyDeadline(deadline))) return std::nullopt;
   seen_ = gate.changes;
   gate.busy = true;
   gates_->AddUser(volume_);
@@ -44,28 +44,26 @@ std::optional<VolumeGates::Pass> VolumeGates::Place::Enter(absl::Time deadline) 
 }
 
 std::optional<VolumeGates::Pass> VolumeGates::Enter(const VolumeId& volume, absl::Time deadline) {
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   Gate& gate = AddUser(volume);
-  while (gate.busy) {
-    if (gate.changed.WaitWithDeadline(&mu_, deadline) && gate.busy) {
-      RemoveUser(volume);
-      return std::nullopt;
-    }
+  const auto is_free = [&gate] { return !gate.busy; };
+  if (!mu_.AwaitUntil(absl::Condition(&is_free), SteadyDeadline(deadline))) {
+    RemoveUser(volume);
+    return std::nullopt;
   }
   gate.busy = true;
   return Pass(this, volume);
 }
 
 void VolumeGates::WakeWaiters(const VolumeId& volume) {
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   const auto found = gates_.find(volume);
   if (found == gates_.end()) return;
   ++found->second->changes;
-  found->second->changed.SignalAll();
 }
 
 std::vector<VolumeId> VolumeGates::ListAwaitedVolumes() {
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   std::vector<VolumeId> volumes;
   for (const auto& [volume, gate] : gates_)
     if (!gate->line.empty()) volumes.push_back(volume);
@@ -85,10 +83,9 @@ void VolumeGates::RemoveUser(const VolumeId& volume) {
 }
 
 void VolumeGates::LeaveGate(const VolumeId& volume) {
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   Gate& gate = *gates_.at(volume);
   gate.busy = false;
-  gate.changed.SignalAll();
   RemoveUser(volume);
 }
 

@@ -12,8 +12,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/steady_mutex.h"
 #include "devices/types.h"
 
 namespace lunkeeper {
@@ -28,7 +28,6 @@ class VolumeGates {
     uint64_t changes = 0;          // how often something changed that those in line wait for
     std::deque<const void*> line;  // places, first to go first
     size_t users = 0;
-    absl::CondVar changed;
   };
 
  public:
@@ -75,7 +74,7 @@ class VolumeGates {
   void RemoveUser(const VolumeId& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LeaveGate(const VolumeId& volume);
 
-  absl::Mutex mu_;
+  SteadyMutex mu_;
   absl::flat_hash_map<VolumeId, std::unique_ptr<Gate>> gates_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "absl/time/clock.h"
+#include "base/testing/wall_clock.h"
 
 namespace lunkeeper {
 namespace {
@@ -45,6 +46,19 @@ TEST_CASE("who leaves the line lets the next one go") {
   std::thread waiter([&] { CHECK(second.Enter(Late()).has_value()); });
   first.reset();
   waiter.join();
+}
+
+TEST_CASE("a call waits at a gate no longer because the clock was set back") {
+  VolumeGates gates;
+  VolumeGates::Place place(&gates, kVolume);
+  auto inside = gates.Enter(kVolume, absl::InfinitePast());
+  const bool ended = testing::EndsThoughClockIsSetBack(
+      [&] {
+        CHECK_FALSE(place.Enter(Soon()).has_value());
+        CHECK_FALSE(gates.Enter(kVolume, Soon()).has_value());
+      },
+      [&] { inside.reset(); });
+  CHECK(ended);
 }
 
 }  // namespace

@@ -56,9 +56,9 @@ absl::Status WriteBarrier::RunPaused(absl::FunctionRef<absl::Status(TgtdPause::C
 absl::Status WriteBarrier::TakeTurn() {
   TgtdPause::Clock::time_point next;
   {
-    const absl::MutexLock lock(&mu_);
+    const SteadyLock lock(&mu_);
     const auto free = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !taken_; };
-    if (!mu_.AwaitWithTimeout(absl::Condition(&free), kTurnTimeout))
+    if (!mu_.AwaitUntil(absl::Condition(&free), SteadyDeadline(kTurnTimeout)))
       return absl::AbortedError("other groups of volumes are being snapshotted; try again");
     taken_ = true;
     next = next_;
@@ -69,7 +69,7 @@ absl::Status WriteBarrier::TakeTurn() {
 }
 
 void WriteBarrier::LeaveTurn(TgtdPause::Clock::duration stood) {
-  const absl::MutexLock lock(&mu_);
+  const SteadyLock lock(&mu_);
   taken_ = false;
   next_ = TgtdPause::Clock::now() + kRest * stood;
 }

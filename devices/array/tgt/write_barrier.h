@@ -8,8 +8,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/steady_mutex.h"
 #include "devices/array/tgt/tgt_servers.h"
 #include "devices/array/tgt/tgtd_pause.h"
 #include "devices/array/tgt/write_throttle.h"
@@ -35,7 +35,7 @@ class WriteBarrier {
   absl::Status RunPaused(absl::FunctionRef<absl::Status(TgtdPause::Clock::time_point end)> work);
 
   const TgtServers& servers_;
-  absl::Mutex mu_;
+  SteadyMutex mu_;
   bool taken_ ABSL_GUARDED_BY(mu_) = false;
   TgtdPause::Clock::time_point next_ ABSL_GUARDED_BY(mu_) = {};  // the next barrier may begin
 };

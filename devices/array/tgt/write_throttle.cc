@@ -33,7 +33,7 @@ void WriteThrottle::StartAfter(absl::Duration delay) {
 void WriteThrottle::Stop() {
   if (!thread_.joinable()) return;
   {
-    const absl::MutexLock lock(&mu_);
+    const SteadyLock lock(&mu_);
     stop_ = true;
   }
   thread_.join();
@@ -66,8 +66,8 @@ bool WriteThrottle::PauseOnce() {
 }
 
 bool WriteThrottle::Wait(absl::Duration time) {
-  const absl::MutexLock lock(&mu_);
-  return !mu_.AwaitWithTimeout(absl::Condition(&stop_), time);
+  const SteadyLock lock(&mu_);
+  return !mu_.AwaitUntil(absl::Condition(&stop_), SteadyDeadline(time));
 }
 
 }  // namespace lunkeeper

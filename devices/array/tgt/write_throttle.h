@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/steady_mutex.h"
 #include "devices/array/tgt/tgt_servers.h"
 #include "devices/array/tgt/tgtd_pause.h"
 
@@ -47,7 +47,7 @@ class WriteThrottle {
   std::thread thread_;
   std::atomic<bool> slow_ = false;
   TgtdPause::Clock::duration stood_{};
-  absl::Mutex mu_;
+  SteadyMutex mu_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
 };
 
