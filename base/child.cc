@@ -26,8 +26,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 
 namespace lunkeeper {
 namespace {
@@ -141,22 +141,22 @@ bool DrainOutput(int fd, ChildAnswer& answer) {
 }
 
 // Whether the child has ended by then. The end of its output says nothing: a grandchild may hold it open.
-bool WaitForEnd(const Child& child, absl::Time deadline, ChildAnswer& answer) {
+bool WaitForEnd(const Child& child, SteadyDeadline deadline, ChildAnswer& answer) {
   bool open = true;
   for (;;) {
-    const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
+    const int64_t left = absl::ToInt64Milliseconds(deadline.left());
     pollfd polled[2] = {{child.handle.get(), POLLIN, 0}, {open ? child.output.get() : -1, POLLIN, 0}};
     ::poll(polled, 2, static_cast<int>(std::clamp<int64_t>(left + 1, 0, 60'000)));
     if (polled[1].revents != 0) open = DrainOutput(child.output.get(), answer);
     if (polled[0].revents != 0) return true;
-    if (absl::Now() >= deadline) return false;
+    if (deadline.IsOver()) return false;
   }
 }
 
 // Kills the child; whether it could then be waited for, and so has to be.
 bool KillChild(const std::string& subject, const Child& child, ChildAnswer& answer) {
   ::kill(-child.pid, SIGKILL);
-  if (WaitForEnd(child, absl::Now() + kDyingTime, answer)) return true;
+  if (WaitForEnd(child, SteadyDeadline(kDyingTime), answer)) return true;
   LeftBehind::Instance().Add(subject, child.pid);
   return false;
 }
@@ -164,7 +164,7 @@ bool KillChild(const std::string& subject, const Child& child, ChildAnswer& answ
 // The exit code of the child and its answer, or why there is none.
 absl::StatusOr<ChildEnd> FinishChild(const std::string& subject, const Child& child, absl::Time deadline) {
   ChildEnd end;
-  const bool in_time = WaitForEnd(child, deadline, end.answer);
+  const bool in_time = WaitForEnd(child, SteadyDeadline(deadline), end.answer);
   if (!in_time && !KillChild(subject, child, end.answer)) {
     return absl::DeadlineExceededError(
         absl::StrCat(subject,

@@ -14,9 +14,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "base/child.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 
 namespace lunkeeper {
 namespace {
@@ -72,13 +72,13 @@ std::string ReadTail(int fd) {
   return tail;
 }
 
-bool EndedBy(int pidfd, absl::Time deadline) {
+bool EndedBy(int pidfd, SteadyDeadline deadline) {
   for (;;) {
-    const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
+    const int64_t left = absl::ToInt64Milliseconds(deadline.left());
     pollfd polled = {pidfd, POLLIN, 0};
     ::poll(&polled, 1, static_cast<int>(std::clamp<int64_t>(left + 1, 0, 60'000)));
     if (polled.revents != 0) return true;
-    if (absl::Now() >= deadline) return false;
+    if (deadline.IsOver()) return false;
   }
 }
 
@@ -116,7 +116,7 @@ absl::StatusOr<DetachedCommand> DetachedCommand::Start(const std::vector<std::st
 
 std::optional<CommandResult> DetachedCommand::WaitForEnd(absl::Time deadline) {
   if (result_) return result_;
-  if (!EndedBy(handle_.get(), deadline)) return std::nullopt;
+  if (!EndedBy(handle_.get(), SteadyDeadline(deadline))) return std::nullopt;
   int status = 0;
   while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }

@@ -24,6 +24,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "node/volume_health.h"
@@ -49,16 +50,16 @@ bool OnlyStaged(const std::vector<Mount>& mounts) {
 
 void LeftoverSweeper::GrantMayStillCome() {
   absl::MutexLock lock(&mutex_);
-  in_doubt_until_ = absl::Now() + doubt_;
+  in_doubt_until_ = SteadyDeadline(doubt_);
 }
 
 void LeftoverSweeper::ReturnUnusedGrants() {
-  const absl::Time began = absl::Now();
+  const auto began = std::chrono::steady_clock::now();
   {
     absl::MutexLock lock(&mutex_);
-    if (in_doubt_until_ == absl::InfinitePast()) return;
+    if (!in_doubt_until_) return;
   }
-  const absl::Status status = ReleaseUnusedGrants(began + kSweepTime);
+  const absl::Status status = ReleaseUnusedGrants(absl::Now() + kSweepTime);
   if (!status.ok()) {
     LogWarn("node", "grants that are not used could not be given back; trying again",
             {{"error", std::string(status.message())}});
@@ -66,7 +67,7 @@ void LeftoverSweeper::ReturnUnusedGrants() {
   }
   // By the time when this sweep began: a grant that came in the middle of it may have been missed.
   absl::MutexLock lock(&mutex_);
-  if (began >= in_doubt_until_) in_doubt_until_ = absl::InfinitePast();
+  if (in_doubt_until_ && began >= in_doubt_until_->end()) in_doubt_until_.reset();
 }
 
 absl::Status LeftoverSweeper::ReleaseUnusedGrants(absl::Time deadline) {

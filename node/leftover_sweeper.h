@@ -5,15 +5,16 @@
 
 #include <chrono>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/keyed_lock.h"
+#include "base/steady_deadline.h"
 #include "devices/datapath/initiator.h"
 #include "node/device_mounts.h"
 #include "node/grant_source.h"
@@ -73,7 +74,7 @@ class LeftoverSweeper {
   absl::Mutex mutex_;
   // Until then a grant that no call waits for may still come; InfinitePast: none can. At the start there may
   // be grants of the process before this one.
-  absl::Time in_doubt_until_ ABSL_GUARDED_BY(mutex_) = absl::Now() + doubt_;
+  std::optional<SteadyDeadline> in_doubt_until_ ABSL_GUARDED_BY(mutex_) = SteadyDeadline(doubt_);
   std::set<VolumeId> called_ ABSL_GUARDED_BY(mutex_);  // since the last sweep began
   std::map<VolumeId, SteadyTime> refused_ ABSL_GUARDED_BY(mutex_);
 };

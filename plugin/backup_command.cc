@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "base/grpc_status.h"
+#include "base/steady_deadline.h"
 #include "devices/array/tgt/backup_verify.h"
 #include "plugin/admin_call.h"
 
@@ -30,8 +30,8 @@ class ProgressPrinter {
                                              static_cast<double>(copied_bytes) / kMiB, of);
     if (terminal_) {
       std::cerr << "\r" << line << "\033[K" << std::flush;
-    } else if (absl::Now() - printed_ >= kLineInterval) {
-      printed_ = absl::Now();
+    } else if (next_line_.IsOver()) {
+      next_line_ = SteadyDeadline(kLineInterval);
       std::cerr << line << std::endl;
     }
   }
@@ -41,7 +41,7 @@ class ProgressPrinter {
 
  private:
   const bool terminal_ = ::isatty(STDERR_FILENO) == 1;
-  absl::Time printed_ = absl::InfinitePast();
+  SteadyDeadline next_line_{absl::ZeroDuration()};
 };
 
 // No deadline: it takes as long as the pool is large. Ctrl-C ends it, and the next call continues.

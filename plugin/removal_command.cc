@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 #include "plugin/admin_call.h"
 
 namespace lunkeeper {
@@ -82,7 +83,7 @@ absl::Status DescribeLeft(const std::string& array, const ArrayUses& uses) {
 
 // Until nothing is left on nodes whose heartbeats arrive. Returns what silent ones may have.
 absl::StatusOr<std::set<Place>> FollowRemoval(const RemovalCommand& command) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(command.target.timeout_seconds);
+  const SteadyDeadline deadline(absl::Seconds(command.target.timeout_seconds));
   std::set<Place> before;
   for (;;) {
     ASSIGN_OR_RETURN(const ArrayUses uses, ListUses(command));
@@ -90,7 +91,7 @@ absl::StatusOr<std::set<Place>> FollowRemoval(const RemovalCommand& command) {
     for (const Place& place : before)
       if (!left.contains(place)) std::cout << DescribePlace(place) << ": detached" << std::endl;
     if (left.empty()) return SilentPlaces(uses);
-    if (absl::Now() + kFollowEvery >= deadline) return DescribeLeft(command.array, uses);
+    if (deadline.left() <= kFollowEvery) return DescribeLeft(command.array, uses);
     before = left;
     absl::SleepFor(kFollowEvery);
   }

@@ -20,7 +20,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/executor.h"
 #include "base/log.h"
 
 namespace lunkeeper {
@@ -140,7 +141,7 @@ class RpcObserver final : public grpc::experimental::Interceptor {
         method_(absl::StripPrefix(call->method(), "/")),
         metrics_(metrics),
         gate_(gate),
-        started_(absl::Now()) {
+        started_(RealExecutor().SteadyNow()) {
     metrics_->RpcStarted(method_);
   }
 
@@ -176,7 +177,7 @@ class RpcObserver final : public grpc::experimental::Interceptor {
   void RecordEnd(const grpc::Status& status) {
     finished_ = true;
     TellGate(status.error_code());
-    const absl::Duration duration = absl::Now() - started_;
+    const absl::Duration duration = RealExecutor().SteadyNow() - started_;
     metrics_->RpcFinished(method_, CodeName(status.error_code()), duration);
     Fields fields = {{"code", CodeName(status.error_code())},
                      {"ms", absl::StrFormat("%.1f", absl::ToDoubleMilliseconds(duration))}};
@@ -189,7 +190,7 @@ class RpcObserver final : public grpc::experimental::Interceptor {
   const std::string method_;
   Metrics* const metrics_;
   ConnectionGate* const gate_;  // may be null
-  const absl::Time started_;
+  const absl::Duration started_;
   std::string peer_;
   Fields names_;
   bool finished_ = false;

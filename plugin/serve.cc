@@ -34,6 +34,7 @@
 #include "base/metrics.h"
 #include "base/periodic.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 #include "base/tls.h"
 #include "controller/controller_service.h"
 #include "controller/group_service.h"
@@ -229,10 +230,10 @@ bool StopServers(const Servers& servers, const Backends& backends, absl::Duratio
     if (listener.leave) listener.leave();
   }
   // One deadline for all, since the orchestrator's grace period is one, too.
-  const absl::Time deadline = absl::Now() + limit;
+  const SteadyDeadline deadline(limit);
   bool finished = true;
   for (const auto& server : servers) {
-    if (!server->Stop(std::max(deadline - absl::Now(), absl::ZeroDuration()))) finished = false;
+    if (!server->Stop(deadline.left())) finished = false;
   }
   return finished;
 }

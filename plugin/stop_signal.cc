@@ -7,12 +7,11 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 
-#include "absl/time/clock.h"
+#include "base/steady_deadline.h"
 
 namespace lunkeeper {
 namespace {
@@ -42,12 +41,11 @@ StopSignal::StopSignal() {
 }
 
 bool StopSignal::WaitFor(absl::Duration limit) {
-  const absl::Time deadline = absl::Now() + limit;
+  const SteadyDeadline deadline(limit);
   pollfd event{event_fd, POLLIN, 0};
   int ready = 0;
   do {
-    const absl::Duration left = std::max(deadline - absl::Now(), absl::ZeroDuration());
-    ready = ::poll(&event, 1, static_cast<int>(absl::ToInt64Milliseconds(left)));
+    ready = ::poll(&event, 1, static_cast<int>(absl::ToInt64Milliseconds(deadline.left())));
     // EINTR is most likely the signal itself, whose write the next poll sees.
   } while (ready < 0 && errno == EINTR);
   return ready > 0;

@@ -15,7 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/executor.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 #include "base/units.h"
 #include "plugin/admin_call.h"
 #include "plugin/cluster_view.h"
@@ -136,20 +138,19 @@ void PrintRates(const TopCommand& command, const std::vector<IoRates>& rates, co
 
 absl::Status Top(const TopCommand& command) {
   const bool drawn = ::isatty(STDOUT_FILENO) == 1 && command.output == Output::kTable && !command.once;
-  const absl::Time start = absl::Now();
+  const SteadyDeadline end(absl::Seconds(command.seconds));
   const NamesById claims = ReadNamesOrWarn(command.cluster, ReadClaims, "claims", command.target);
-  absl::Time read_at = absl::Now();
+  absl::Duration read_at = RealExecutor().SteadyNow();
   ASSIGN_OR_RETURN(StatusResponse before, ReadCounters(command));
   while (true) {
     absl::SleepFor(absl::Seconds(command.interval));
-    const absl::Time now = absl::Now();
+    const absl::Duration now = RealExecutor().SteadyNow();
     ASSIGN_OR_RETURN(StatusResponse after, ReadCounters(command));
     if (drawn) std::cout << "\x1b[H\x1b[J";  // to the upper left, and nothing below
     PrintRates(command, RatesBetween(before, after, now - read_at), claims, drawn ? RowsThatFit() : SIZE_MAX);
     // `--seconds` ends a drawn table too. Without it, and without a terminal, the first table is the last.
     const bool endless = command.seconds == 0 && drawn;
-    if (command.once || (!endless && absl::Now() - start >= absl::Seconds(command.seconds)))
-      return CheckAllServe(after);
+    if (command.once || (!endless && end.IsOver())) return CheckAllServe(after);
     before = std::move(after);
     read_at = now;
   }

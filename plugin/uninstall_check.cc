@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 #include "fencing/failover/facts.h"
 #include "fencing/failover/record.h"
 #include "fencing/failover/volume_lock.h"
@@ -166,7 +167,8 @@ absl::StatusOr<std::vector<std::string>> FindFencedNodes(kube::KubeClient& clien
 // then the VolumeLock's deletion a second later. An error is worth it for longer: a service account and its
 // rights are as new as the Job, and an API server may be restarting.
 absl::Status CheckUninstall(kube::KubeClient& client, const UninstallCheckTimes& times) {
-  const absl::Time settled = absl::Now() + times.settles, deadline = absl::Now() + times.timeout;
+  const absl::Time deadline = absl::Now() + times.timeout;
+  const SteadyDeadline settled(times.settles), end(times.timeout);
   absl::Status why;  // it cannot be found out; that the API server is silent now says less than its last word
   for (;;) {
     const auto fences = FindFencedNodes(client, deadline);
@@ -174,9 +176,9 @@ absl::Status CheckUninstall(kube::KubeClient& client, const UninstallCheckTimes&
     const absl::Status found = fences.ok() ? uses.status() : fences.status();
     if (why.ok() || !absl::IsDeadlineExceeded(found)) why = found;
     if (found.ok() && uses->empty() && fences->empty()) return absl::OkStatus();
-    if (found.ok() && absl::Now() + times.every > settled)
+    if (found.ok() && settled.left() < times.every)
       return uses->empty() ? RefuseFenced(*fences) : RefuseUsed(*uses);
-    if (!found.ok() && absl::Now() + times.every > deadline) return SayUnknown(why);
+    if (!found.ok() && end.left() < times.every) return SayUnknown(why);
     kube::PauseFor(times.every, std::stop_token());
   }
 }

@@ -19,6 +19,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 
 namespace lunkeeper {
 namespace {
@@ -40,15 +41,14 @@ absl::StatusOr<sockaddr_un> SocketAddress(const std::string& path) {
   return address;
 }
 
-absl::Status WaitReadable(int socket, absl::Time deadline) {
+absl::Status WaitReadable(int socket, SteadyDeadline deadline) {
   while (true) {
-    const absl::Duration left = std::max(deadline - absl::Now(), absl::ZeroDuration());
-    const int64_t milliseconds = std::min<int64_t>(absl::ToInt64Milliseconds(left) + 1, 3'600'000);
+    const int64_t milliseconds = std::min<int64_t>(absl::ToInt64Milliseconds(deadline.left()) + 1, 3'600'000);
     pollfd waiting = {.fd = socket, .events = POLLIN, .revents = 0};
     const int ready = ::poll(&waiting, 1, static_cast<int>(milliseconds));
     if (ready > 0) return absl::OkStatus();
     if (ready < 0 && errno != EINTR) return absl::ErrnoToStatus(errno, "waiting for a message");
-    if (absl::Now() >= deadline) return absl::DeadlineExceededError("no answer in time");
+    if (deadline.IsOver()) return absl::DeadlineExceededError("no answer in time");
   }
 }
 
@@ -136,7 +136,7 @@ absl::Status SendMessage(int socket, const google::protobuf::MessageLite& messag
 
 absl::Status ReceiveMessage(int socket, absl::Time deadline, google::protobuf::MessageLite* message,
                             std::vector<UniqueFd>* fds, int flags) {
-  RETURN_IF_ERROR(WaitReadable(socket, deadline));
+  RETURN_IF_ERROR(WaitReadable(socket, SteadyDeadline(deadline)));
   std::string bytes(kMaxMessage + 1, '\0');
   iovec part = {bytes.data(), bytes.size()};
   DescriptorSpace space = {};

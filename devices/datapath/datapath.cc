@@ -21,6 +21,7 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 #include "base/units.h"
 #include "devices/datapath/control_socket.h"
 #include "devices/datapath/locked_memory.h"
@@ -174,9 +175,9 @@ int RunDatapath(const DatapathOptions& options) {
 absl::Status StartDatapathIfAbsent(const DatapathOptions& options, absl::Duration timeout) {
   if (ConnectTo(options.socket).ok()) return absl::OkStatus();
   RETURN_IF_ERROR(StartDetached(options));
-  const absl::Time deadline = absl::Now() + timeout;
+  const SteadyDeadline deadline(timeout);
   absl::Status connected = ConnectTo(options.socket).status();
-  while (!connected.ok() && absl::Now() < deadline) {
+  while (!connected.ok() && !deadline.IsOver()) {
     absl::SleepFor(kLookAgain);
     connected = ConnectTo(options.socket).status();
   }

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/steady_deadline.h"
 
 namespace lunkeeper {
 namespace {
@@ -52,11 +53,11 @@ std::vector<datapath::Device> FindOrphans(const std::string& socket_path, const 
 
 absl::Status AwaitNoOrphan(const VolumeId& volume, absl::Time deadline,
                            const std::function<std::vector<datapath::Device>()>& find) {
-  const absl::Time end = std::min(deadline, absl::Now() + kOrphanLingers);
+  const SteadyDeadline end(std::min(deadline, absl::Now() + kOrphanLingers));
   while (true) {
     const std::vector<datapath::Device> orphans = find();
     if (orphans.empty()) return absl::OkStatus();
-    if (absl::Now() >= end) {
+    if (end.IsOver()) {
       return absl::FailedPreconditionError(absl::StrCat("volume ", volume.value(), ": ", orphans[0].path(),
                                                         " is still open (mounted, or held by a process)"));
     }

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 #include "devices/connection_message.h"
 #include "devices/datapath/attachment_records.h"
 #include "devices/datapath/control.pb.h"
@@ -93,16 +94,16 @@ datapath::Attach ToMessage(const AttachRequest& request) {
 // How a data path ended a call without the whole answer.
 enum class HungUp { kNo, kAtOnce, kMidway };
 
-absl::StatusOr<std::vector<Device>> CallOnce(const std::string& socket_path, absl::Time deadline,
+absl::StatusOr<std::vector<Device>> CallOnce(const std::string& socket_path, SteadyDeadline deadline,
                                              datapath::Request request, HungUp* hung_up) {
-  const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
-  request.set_timeout_ms(static_cast<uint32_t>(std::max<int64_t>(left_ms, 0)));  // negative: a very long time
+  request.set_timeout_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(deadline.left())));
   ASSIGN_OR_RETURN(const UniqueFd socket, ConnectTo(socket_path));
   RETURN_IF_ERROR(SendMessage(socket.get(), request));
   std::vector<Device> devices;
   datapath::Response response;
   do {  // a list of many devices comes in several messages
-    const absl::Status received = ReceiveMessage(socket.get(), deadline + kMargin, &response);
+    const absl::Status received =
+        ReceiveMessage(socket.get(), absl::Now() + deadline.left() + kMargin, &response);
     if (!received.ok()) {
       if (absl::IsUnavailable(received) && devices.empty())
         // Only before any device was read may the call be made again: a repeated list would have some twice.
@@ -121,11 +122,11 @@ absl::StatusOr<std::vector<Device>> CallOnce(const std::string& socket_path, abs
 // A data path whose successor serves hangs up, and the successor answers the repeated call.
 absl::StatusOr<std::vector<Device>> CallDatapath(const std::string& socket_path, absl::Duration timeout,
                                                  const datapath::Request& request) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const SteadyDeadline deadline(timeout);
   for (int repeats = 0;; ++repeats) {
     HungUp hung_up = HungUp::kNo;
     auto devices = CallOnce(socket_path, deadline, request, &hung_up);
-    if (hung_up == HungUp::kNo || repeats == kRepeats || absl::Now() > deadline) return devices;
+    if (hung_up == HungUp::kNo || repeats == kRepeats || deadline.IsOver()) return devices;
   }
 }
 
@@ -144,12 +145,12 @@ class UserInitiator final : public Initiator {
   absl::Status Detach(const VolumeId& volume) override {
     datapath::Request message;
     message.mutable_detach()->set_volume(volume.value());
-    const absl::Time deadline = absl::Now() + timeout_;
+    const SteadyDeadline deadline(timeout_);
     HungUp hung_up = HungUp::kNo;
     absl::Status status = CallOnce(socket_path_, deadline, message, &hung_up).status();
     // Before it said that all is written back.
     const bool cut_off = hung_up == HungUp::kAtOnce && IsServedNoMore(volume, deadline);
-    if (hung_up != HungUp::kNo) status = CallDatapath(socket_path_, deadline - absl::Now(), message).status();
+    if (hung_up != HungUp::kNo) status = CallDatapath(socket_path_, deadline.left(), message).status();
     if (IsWithoutDatapath(status)) status = LetGoOfOrphan(volume);
     if (!cut_off || !status.ok()) return status;
     return absl::DataLossError(
@@ -220,10 +221,10 @@ class UserInitiator final : public Initiator {
   // A data path that hung up is dying, and has its lock until it is dead, or has a successor, which serves
   // the volume. Either takes as long as a busy machine needs, and no later call knows that this one was cut
   // off.
-  bool IsServedNoMore(const VolumeId& volume, absl::Time deadline) {
+  bool IsServedNoMore(const VolumeId& volume, SteadyDeadline deadline) {
     auto found = Find(volume);
-    for (const absl::Time end = std::max(deadline, absl::Now() + kMargin);
-         absl::IsUnavailable(found.status()) && absl::Now() < end;) {
+    for (const SteadyDeadline end(std::max(deadline.left(), kMargin));
+         absl::IsUnavailable(found.status()) && !end.IsOver();) {
       absl::SleepFor(kAskAgain);
       found = Find(volume);
     }

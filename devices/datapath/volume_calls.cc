@@ -24,6 +24,7 @@
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 #include "devices/datapath/limits_message.h"
 
 namespace lunkeeper {
@@ -210,6 +211,7 @@ absl::Status VolumeCalls::RemoveDevice(SupervisedVolume& volume, absl::Time dead
 // little while; then the caller repeats the call, and the device stays as it is. The target may go away
 // during the write-back, so that is done in rounds.
 absl::Status VolumeCalls::SealDevice(SupervisedVolume& volume, absl::Time deadline) {
+  const SteadyDeadline end(deadline);
   while (true) {
     const absl::Time round_end = std::min(deadline, absl::Now() + kDetachTimeout);
     switch (volumes_.AwaitTarget(volume, round_end)) {
@@ -224,7 +226,7 @@ absl::Status VolumeCalls::SealDevice(SupervisedVolume& volume, absl::Time deadli
     }
     const absl::Status sealed = SealLoop(
         volume.loop, [&] { return WriteBack(volume, deadline); }, deadline);
-    if (!absl::IsDeadlineExceeded(sealed) || absl::Now() >= deadline) return sealed;
+    if (!absl::IsDeadlineExceeded(sealed) || end.IsOver()) return sealed;
   }
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 #include "fencing/protocol/messages.h"
 
 namespace lunkeeper {
@@ -29,17 +30,17 @@ class CoordinatorGrantSource final : public GrantSource {
   CoordinatorGrantSource(Replicas& replicas, const NodeId& node) : replicas_(replicas), node_(node) {}
 
   absl::StatusOr<Grant> Acquire(const VolumeId& volume, const WantedUse& use, absl::Duration wait) override {
-    const absl::Time deadline = absl::Now() + wait;
+    const SteadyDeadline deadline(wait);
     v1::AcquireRequest request;
     request.set_node(node_.value());
     request.set_volume_id(volume.value());
     request.set_access(WriteAccess(use.access));
     request.set_mode(WriteMode(use.mode));
     v1::Grant response;
-    RETURN_IF_ERROR(AskReplicas("take", volume, deadline + kAnswerMargin, [&](auto& stub, auto* context) {
+    const absl::Time until = absl::Now() + wait + kAnswerMargin;
+    RETURN_IF_ERROR(AskReplicas("take", volume, until, [&](auto& stub, auto* context) {
       // Computed for each attempt: the replicas that were asked before have used up some of the wait.
-      const absl::Duration left = std::max(deadline - absl::Now(), absl::ZeroDuration());
-      request.set_wait_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(left)));
+      request.set_wait_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(deadline.left())));
       return stub.Acquire(context, request, &response);
     }));
     return ReadGrant(request, response);

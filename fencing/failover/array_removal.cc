@@ -24,6 +24,7 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 #include "devices/node_id.h"
 #include "fencing/failover/removal_record.h"
 
@@ -130,6 +131,7 @@ absl::Status ArrayRemoval::AddArray(const std::string& name, absl::Time deadline
 // is not heard nothing is known: it may have its volumes still.
 absl::Status ArrayRemoval::ReleaseUnusedGrants(const std::string& name, GrantStore& grants,
                                                absl::Time deadline) {
+  const SteadyDeadline end(deadline);
   ASSIGN_OR_RETURN(const std::vector<VolumeUse> uses, failover_.ListUses(name));
   std::set<std::pair<VolumeId, NodeName>> attached;
   for (const VolumeUse& use : uses)
@@ -139,7 +141,7 @@ absl::Status ArrayRemoval::ReleaseUnusedGrants(const std::string& name, GrantSto
   for (const Grant& grant : all) {
     if (grant.owner != GrantOwner::kNode || attached.contains({grant.volume, NameOf(grant.node)})) continue;
     if (!failover_.Hears(grant.node).value_or(false)) continue;
-    if (absl::Now() >= deadline)
+    if (end.IsOver())
       return absl::DeadlineExceededError(
           absl::StrCat("array ", name,
                        " is still removed: it releases the grants of its nodes too slowly; repeat the "

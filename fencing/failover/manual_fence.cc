@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 #include "devices/node_id.h"
 #include "fencing/core/assessment.h"
 #include "fencing/failover/facts.h"
@@ -88,6 +89,7 @@ class TimelinePrinter {
 // for.
 absl::Status FollowFence(const ManualFenceIo& io, const NodeId& node, TimelinePrinter& printer,
                          const std::function<bool(const RecordFacts*)>& done) {
+  const SteadyDeadline end(io.deadline);
   for (;;) {
     const auto object = FindObject(io, kNodeFences, node.value());
     if (!object.ok() && !absl::IsUnavailable(object.status())) return object.status();
@@ -96,7 +98,7 @@ absl::Status FollowFence(const ManualFenceIo& io, const NodeId& node, TimelinePr
       printer.PrintNew(facts);
       if (done(object->is_null() ? nullptr : &facts)) return absl::OkStatus();
     }
-    if (absl::Now() + kFollowEvery >= io.deadline) return absl::DeadlineExceededError("");
+    if (end.left() <= kFollowEvery) return absl::DeadlineExceededError("");
     absl::SleepFor(kFollowEvery);
   }
 }
@@ -144,6 +146,7 @@ std::string WhyNotInForce(const NodeFence& fence) {
 // phase is taken back, as it was reached without closing the machine.
 absl::StatusOr<NodeFence> TakeOverFence(const ManualFenceIo& io, const NodeId& node,
                                         const ManualFenceRequest& request) {
+  const SteadyDeadline end(io.deadline);
   for (;;) {
     ASSIGN_OR_RETURN(const Json there, FindObject(io, kNodeFences, node.value()));
     const NodeFence fence = ReadRecord(there).fence;
@@ -159,7 +162,7 @@ absl::StatusOr<NodeFence> TakeOverFence(const ManualFenceIo& io, const NodeId& n
                                        {fence.uid.value(), fence.version.value()}, LimitsOf(io));
     if (taken.ok()) return ReadRecord(*taken).fence;
     // The controller writes to it all the time while it works.
-    if (!absl::IsAborted(taken.status()) || absl::Now() >= io.deadline) return taken.status();
+    if (!absl::IsAborted(taken.status()) || end.IsOver()) return taken.status();
   }
 }
 

@@ -326,10 +326,10 @@ absl::Status GrantTargets::DeleteDrainedGrants(const std::vector<GrantRow>& gran
 }
 
 absl::Status GrantTargets::FinishReleasing(std::vector<GrantRow> grants, absl::Time deadline) {
-  // Most drains are done at the second attempt, a millisecond later; a slow disk is asked less and less
-  // often.
+  // Most drains are done at the second attempt, a millisecond later; a slow disk is asked ever less often.
   absl::Duration pause = absl::Milliseconds(1);
   absl::Status trouble;
+  const SteadyDeadline end(deadline);
   while (!grants.empty()) {
     std::vector<GrantRow> gone, left;
     const std::vector<absl::StatusOr<bool>> steps = TryReleaseAll(grants);
@@ -340,7 +340,7 @@ absl::Status GrantTargets::FinishReleasing(std::vector<GrantRow> grants, absl::T
     if (!gone.empty()) RETURN_IF_ERROR(DeleteDrainedGrants(gone));
     grants = std::move(left);
     if (grants.empty()) break;
-    if (absl::Now() >= deadline) return StillDraining(grants, trouble);
+    if (end.IsOver()) return StillDraining(grants, trouble);
     absl::SleepFor(pause);
     pause = std::min(pause * 2, absl::Milliseconds(20));
   }

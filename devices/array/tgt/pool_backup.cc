@@ -16,9 +16,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/fail_point.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 #include "devices/array/tgt/backup_catalogue.h"
 #include "devices/array/tgt/backup_folder.h"
 #include "devices/array/tgt/catalogue.h"
@@ -64,7 +64,7 @@ class Backup {
   std::map<std::string, bool> listed_;  // images of the copied catalogue, as ListCatalogueImages says
   std::set<std::string> copied_;        // images that are in the folder
   BackupProgress progress_;
-  absl::Time reported_ = absl::InfinitePast();
+  SteadyDeadline next_report_{absl::ZeroDuration()};
 };
 
 absl::Status Backup::Run() {
@@ -162,8 +162,8 @@ absl::Status Backup::Watch(const HoldWatch& hold) {
   const absl::Status held = hold.Check();
   if (!held.ok())
     return absl::Status(held.code(), absl::StrCat("backup of ", progress_.image, ": ", held.message()));
-  if (absl::Now() - reported_ < kReportInterval) return absl::OkStatus();
-  reported_ = absl::Now();
+  if (!next_report_.IsOver()) return absl::OkStatus();
+  next_report_ = SteadyDeadline(kReportInterval);
   return watch_(progress_) ? absl::OkStatus() : absl::CancelledError("backup: nobody waits for it now");
 }
 

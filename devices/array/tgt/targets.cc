@@ -27,10 +27,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "base/fail_point.h"
 #include "base/hmac.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 #include "devices/array/tgt/image_errors.h"
 #include "devices/array/tgt/target_number.h"
 #include "devices/node_id.h"
@@ -326,8 +326,8 @@ absl::Status TargetTable::DeleteLun(const GrantRow& grant) {
 // Not a part of draining: with n targets it takes tgtd some n * n steps, in the thread that does the I/O of
 // all volumes, and a fence has many targets. An account without a target lets nobody in.
 void TargetTable::DeleteOldAccounts() {
-  const absl::Time end = absl::Now() + kAccountsTime;
-  while (absl::Now() < end) {
+  const SteadyDeadline end(kAccountsTime);
+  while (!end.IsOver()) {
     const absl::MutexLock lock(&accounts_mu_);
     if (old_accounts_.empty()) return;
     const Generation oldest = *old_accounts_.begin();

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
+#include "base/executor.h"
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -38,11 +39,11 @@ absl::StatusOr<FenceRecord> TgtFences::FenceNode(Term term, const FenceRequest& 
       grants, [&](const GrantRow& grant) { return grant.cluster != cluster_ || !IsIdFor(node, grant.node); });
   std::vector<Generation> marked;
   for (const GrantRow& grant : grants) marked.push_back(grant.generation);
-  const absl::Time began = absl::Now();
-  RETURN_IF_ERROR(parts_.servers.FinishReleasing(grants, began + parts_.options.drain_timeout));
+  const absl::Duration began = RealExecutor().SteadyNow();
+  RETURN_IF_ERROR(parts_.servers.FinishReleasing(grants, absl::Now() + parts_.options.drain_timeout));
   parts_.RememberSequence();
   LogInfo("array", "the fenced node's volumes are free",
-          {{"node", node.value()}, {"after", absl::FormatDuration(absl::Now() - began)}});
+          {{"node", node.value()}, {"after", absl::FormatDuration(RealExecutor().SteadyNow() - began)}});
   // Generations are never used again, so that this holds even if the node was unfenced meanwhile.
   for (const Generation generation : marked) {
     ASSIGN_OR_RETURN(const auto left, parts_.catalogue.grants().FindGeneration(generation));

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "base/fail_point.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 
 namespace lunkeeper {
 namespace {
@@ -57,13 +58,13 @@ absl::StatusOr<Grant> TgtGrants::AcquireGrant(const GrantRequest& request, absl:
 
 absl::StatusOr<Grant> TgtGrants::AcquireInLine(const GrantRequest& request, absl::Duration wait) {
   const bool at_once = wait <= absl::ZeroDuration();
-  const absl::Time deadline = absl::Now() + (at_once ? kGrantGateTimeout : wait);
+  const SteadyDeadline deadline(at_once ? kGrantGateTimeout : wait);
   VolumeGates::Place place(&parts_.gates, request.volume);
   std::string why = "others wait for it";
-  while (absl::Now() < deadline) {
+  while (!deadline.IsOver()) {
     RETURN_IF_ERROR(parts_.catalogue.fences().CheckNotFenced(cluster_, request.node));
     RETURN_IF_ERROR(CheckAwaited(request));
-    auto pass = place.Enter(std::min(deadline, absl::Now() + kRecheckInterval));
+    auto pass = place.Enter(absl::Now() + std::min(deadline.left(), kRecheckInterval));
     if (!pass.has_value()) continue;  // not its turn yet: check fence and caller again
     absl::StatusOr<Grant> grant = TryAcquire(request);
     if (grant.ok() || !absl::IsAborted(grant.status())) return grant;
