@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 
-from lint import floors, layers, names, prose, python, text, tidy
+from lint import clocks, floors, layers, names, prose, python, text, tidy
 from lint.rules import RULES, Check
 from lint.tree import Tree
 
@@ -120,6 +120,33 @@ LAYER_BITES = (
         {"fencing/core/x.h": '#include "absl/time/clock.h"\n'},
         {"fencing/core/x_test.cc": "#include <fstream>\n"},
     ),
+)
+WAITS = (
+    "mu_.AwaitWithTimeout(a, b);",
+    "if (!mu_.AwaitWithDeadline(a, b)) return;",
+    "mu_.LockWhenWithTimeout(a, b);",
+    "mu_->ReaderLockWhenWithDeadline(a, b);",
+    "changed_.WaitWithTimeout(&mu_, b);",
+    "while (!gate.changed.WaitWithDeadline(&mu_, b)) {",
+    "return ended_.WaitForNotificationWithTimeout(b);",
+    "ended_.WaitForNotificationWithDeadline(b);",
+    "changed_.wait_until(a, b);",
+    "std::this_thread::sleep_until(b);",
+    "while (absl::Now() < deadline) {",
+    "if (absl::Now() + kPause >= io.deadline) return;",
+    "if (deadline <= absl::Now()) return;",
+)
+CLOCK_BITES = tuple(
+    Bite(
+        clocks.check_steady_waits,
+        {"node/x.cc": f"  {wait}\n"},
+        {
+            "node/x.cc": f"  SteadyDeadline end(absl::Now() + kTime);  // not {wait}\n",
+            "base/steady_x.h": f"  {wait}\n",
+            "node/x_test.cc": f"  {wait}\n",
+        },
+    )
+    for wait in WAITS
 )
 FLOOR_BITES = (
     Bite(floors.check_floors, includes("devices/x.h", "node/y.h"), includes("node/x.h", "devices/y.h")),
@@ -321,7 +348,16 @@ def bite_problems(bite: Bite) -> list[str]:
 
 def check_rules_bite(_: Tree) -> list[str]:
     """Each rule refuses what breaks it, and nothing else."""
-    bites = (*WALL_BITES, *LAYER_BITES, *FLOOR_BITES, *TEXT_BITES, *PYTHON_BITES, *PROSE_BITES, *NAME_BITES)
+    bites = (
+        *WALL_BITES,
+        *LAYER_BITES,
+        *CLOCK_BITES,
+        *FLOOR_BITES,
+        *TEXT_BITES,
+        *PYTHON_BITES,
+        *PROSE_BITES,
+        *NAME_BITES,
+    )
     untried = {rule.__name__ for rule in RULES} - {bite.check.__name__ for bite in bites}
     return (
         [f"{rule}: nothing tries it" for rule in sorted(untried)]

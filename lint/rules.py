@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from lint import floors, layers, names, prose, python, text
+from lint import clocks, floors, layers, names, prose, python, text
 from lint.tree import Tree
 
 Check = Callable[[Tree], list[str]]  # finds the problems of a tree; the function's name is the check's
@@ -25,6 +25,7 @@ RULES: tuple[Check, ...] = (
     layers.check_walls,
     layers.check_nevers,
     layers.check_purity,
+    clocks.check_steady_waits,
     floors.check_floors,
     floors.check_pairs,
     floors.check_headers,
