@@ -7,10 +7,15 @@
 
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
+#include <future>
+#include <optional>
 #include <thread>
 
 #include "absl/time/clock.h"
+#include "base/testing/test_host.h"
+#include "base/testing/wall_clock.h"
 
 namespace lunkeeper {
 namespace {
@@ -73,6 +78,20 @@ TEST_CASE("a command sees none of its caller's files") {
   ::close(open_here);
   REQUIRE(result.ok());
   CHECK(result->output == "4\n");  // 0, 1, 2 and the directory itself
+}
+
+TEST_CASE("a command is ended in time although the clock is set back meanwhile") {
+  const testing::TempDir directory;
+  std::optional<testing::WallClockAhead> ahead(absl::Hours(1));
+  testing::AwaitAbseilsClock();
+  const absl::Time deadline = absl::Now() + absl::Seconds(8);  // longer than Abseil takes to see a change
+  auto ran = std::async(std::launch::async, [&] {
+    return RunCommand({"sh", "-c", "touch $0; exec sleep 20", directory / "begun"}, deadline).status();
+  });
+  REQUIRE(testing::Eventually([&] { return std::filesystem::exists(directory / "begun"); }));
+  ahead.reset();
+  testing::AwaitAbseilsClock();
+  CHECK(absl::IsDeadlineExceeded(ran.get()));
 }
 
 }  // namespace
