@@ -157,9 +157,59 @@ def test_objects_may_have_other_names_and_more_labels(values):
 
     assert "storage-disks-controller" in names(nameOverride="disks")
     assert "disks-controller" in names(fullnameOverride="disks")
-    for thing in render(values({**LOCAL_ARRAY, "commonLabels": {"team": "storage"}})):
+    things = render(values({**LOCAL_ARRAY, "commonLabels": {"team": "storage"}}))
+    for thing in things:
         if thing["kind"] not in ("CustomResourceDefinition",):
             assert thing["metadata"]["labels"]["team"] == "storage", thing
+    for name, labels in labels_of_pods(things).items():
+        assert labels["team"] == "storage", name
+
+
+def labels_of_pods(things):
+    """{kind and name of what makes pods: their labels}."""
+    found = {}
+    for thing in things:
+        spec = thing.get("spec", {})
+        spec = spec.get("jobTemplate", {}).get("spec", spec)
+        if "template" in spec:
+            found[f"{thing['kind']} {thing['metadata']['name']}"] = spec["template"]["metadata"]["labels"]
+    assert len(found) == 8, found.keys()
+    return found
+
+
+def test_only_the_pods_of_agents_do_not_say_of_which_version_they_are(values):
+    """Each upgrade would interrupt the I/O of their nodes otherwise."""
+    version = "app.kubernetes.io/version"
+    labels = labels_of_pods(render(values(LOCAL_ARRAY)))
+    without = [name for name in labels if version not in labels[name]]
+    assert without == ["DaemonSet storage-lunkeeper-array-local"]
+
+
+def test_kubernetes_keeps_as_many_old_versions_as_one_says(values):
+    def kept(**content):
+        things = render(values({**LOCAL_ARRAY, **content}))
+        owners = [thing for thing in things if thing["kind"] in ("Deployment", "DaemonSet")]
+        return [thing["spec"]["revisionHistoryLimit"] for thing in owners]
+
+    assert kept() == [10] * 4 and kept(revisionHistoryLimit=2) == [2] * 4
+
+
+def test_a_pod_may_take_its_time_to_end(values):
+    asked = {which: {"terminationGraceSeconds": 77} for which in WORKLOADS}
+    specs = pods(render(values({**LOCAL_ARRAY, **asked})))
+    assert [spec["terminationGracePeriodSeconds"] for spec in specs.values()] == [77] * 4
+
+
+def test_controllers_may_have_more_rights(values):
+    rule = {"apiGroups": ["example.com"], "resources": ["things"], "verbs": ["get"]}
+    things = render(values({**ONE_ARRAY, "controller": {"extraRules": [rule]}}))
+    assert find(things, "ClusterRole", "storage-lunkeeper-controller")["rules"][-1] == rule
+
+
+def test_no_container_of_the_plugin_can_change_its_image(values):
+    for name, spec in every_pod(render(values(LOCAL_ARRAY))).items():
+        for container in spec["containers"]:
+            assert container["securityContext"]["readOnlyRootFilesystem"] is True, (name, container["name"])
 
 
 def test_the_image_may_be_named_by_its_digest(values):
@@ -285,7 +335,8 @@ def test_on_openshift_each_account_may_run_as_its_pods_want(values):
 def test_the_charts_description_is_true(values):
     """What artifacthub.io shows: the images, the kinds, and settings in the README."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    things = render(values({**ONE_ARRAY, "snapshots": {"enabled": True}}))
+    assert (ROOT / chart["icon"].partition("/main/")[2]).exists()
+    things = render(values({**ONE_ARRAY, "snapshots": {"enabled": True, "metadata": {"enabled": True}}}))
     used = {each["image"] for spec in every_pod(things).values() for each in spec["containers"]}
     shown = yaml.safe_load(chart["annotations"]["artifacthub.io/images"])
     assert {each["image"] for each in shown} == used

@@ -27,14 +27,18 @@ app.kubernetes.io/name: {{ .Values.nameOverride | default "lunkeeper" }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{- define "lunkeeper.labels" -}}
+{{- define "lunkeeper.lastingLabels" -}}
 {{ include "lunkeeper.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- with .Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
+{{- end }}
+
+{{- define "lunkeeper.labels" -}}
+{{ include "lunkeeper.lastingLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{/* The name of a service account. Called with the root and which: controller, node, agent, pki or uninstall. */}}
@@ -237,7 +241,7 @@ runtimeSocket: {{ .Values.node.runtimeSocket | default (get $sockets $distro) | 
 {{- define "lunkeeper.pkiPod" -}}
 metadata:
   labels:
-    {{- include "lunkeeper.selector" . | nindent 4 }}
+    {{- include "lunkeeper.labels" . | nindent 4 }}
     app.kubernetes.io/component: pki
 spec:
   serviceAccountName: {{ include "lunkeeper.account" (list . "pki") }}
