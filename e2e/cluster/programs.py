@@ -36,6 +36,7 @@ OPERATORS = {
         for kind in ("prometheusrules", "servicemonitors")
     ],
 }
+CHART_TESTING = "github.com/helm/chart-testing/v3"
 BUILD_SECONDS = 3600
 ALL, HELM, OWN = "tool", "helm.sh/helm/v3/cmd/helm", ("coredns", "blocks")
 
@@ -60,6 +61,7 @@ class Module:
 
 
 TOOLS_MODULE = Module(TOOLS, BIN)
+CT_MODULE = Module(TOOLS / "chart-testing", KUBE / "chart-testing")
 
 
 def _minor_of(version: str) -> str:
@@ -102,6 +104,8 @@ def _stamp(module: Module) -> str:
 
 def _linker_flags(module: Module) -> str:
     """Sets the programs' versions: a kubelet without one is refused, and helm would think it is old."""
+    if module is CT_MODULE:
+        return "-s -w"
     kubernetes, helm = module.kubernetes(), TOOLS_MODULE.versions()["helm.sh/helm/v3"]
     major, minor, _ = kubernetes.lstrip("v").split(".")
     stamped = {
@@ -156,20 +160,38 @@ def _build_once(package: str, module: Module) -> None:
     stamp.write_text(_stamp(module))
 
 
+def _sources(name: str, module: Module) -> Path:
+    """Where Go keeps what a module is built from."""
+    told = subprocess.run(
+        ["go", "list", "-m", "-f", "{{.Dir}}", name],
+        cwd=module.folder,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    ).stdout
+    return Path(told.strip())
+
+
 def _keep_snapshot_crds() -> None:
     """They come with the modules' sources."""
     SNAPSHOT_CRDS.mkdir(parents=True, exist_ok=True)
-    for module, names in SNAPSHOT_CLIENTS.items():
-        folder = subprocess.run(
-            ["go", "list", "-m", "-f", "{{.Dir}}", module],
-            cwd=TOOLS,
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        ).stdout.strip()
-        for source in Path(folder, "config/crd").glob(names):
+    for name, files in SNAPSHOT_CLIENTS.items():
+        for source in (_sources(name, TOOLS_MODULE) / "config/crd").glob(files):
             (SNAPSHOT_CRDS / source.name).write_bytes(source.read_bytes())
+
+
+def _install_linters() -> None:
+    """The ones that ct runs, from the Python package index, into a folder of their own."""
+    wanted = CT_MODULE.folder / "requirements.txt"
+    stamp = CT_MODULE.bin / ".linters.stamp"
+    if stamp.exists() and stamp.read_text() == wanted.read_text():
+        return
+    home = CT_MODULE.bin / "python"
+    subprocess.run(["/usr/bin/python3", "-m", "venv", "--clear", home], check=True, timeout=120)
+    install = (home / "bin/pip", "install", "--quiet", "--require-hashes", "--requirement", wanted)
+    subprocess.run(install, check=True, timeout=300)
+    stamp.write_text(wanted.read_text())
 
 
 def operator_crds() -> list[Path]:
@@ -189,6 +211,29 @@ def operator_crds() -> list[Path]:
 
 def build_helm() -> None:
     build(HELM)
+
+
+def build_ct() -> None:
+    """What `ct lint` needs."""
+    build_helm()
+    build(ALL, CT_MODULE)
+    _install_linters()
+
+
+def lint_chart(chart: Path) -> subprocess.CompletedProcess[str]:
+    """`ct lint`, with the rules that chart-testing brings."""
+    rules = _sources(CHART_TESTING, CT_MODULE) / "etc"
+    command = [
+        str(CT_MODULE.bin / "ct"),
+        "lint",
+        f"--config={ROOT}/charts/ct.yaml",
+        f"--charts={chart}",
+        f"--chart-yaml-schema={rules}/chart_schema.yaml",
+        f"--lint-conf={rules}/lintconf.yaml",
+    ]
+    path = f"{CT_MODULE.bin}/python/bin:{BIN}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path}
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, env=environment)
 
 
 def build_all() -> None:
