@@ -207,6 +207,10 @@ void ReportGrants(TgtArray& pool, const std::string& name, Metrics& metrics) {
                      "iSCSI logins with a wrong secret or account since the agent began",
                      {{{{"array", name}}, static_cast<double>(use->refused_logins)}});
   set("lunkeeper_array_grants", "Grants of all clusters", static_cast<double>(use->grants));
+  // While that is not known it stays as it was, and lunkeeper_tgtd_well says why.
+  if (use->sessions)
+    set("lunkeeper_array_sessions", "iSCSI sessions of the grants' nodes",
+        static_cast<double>(*use->sessions));
   set("lunkeeper_array_grants_releasing", "Grants whose nodes' commands are not over",
       static_cast<double>(use->releasing));
   set("lunkeeper_array_oldest_release_seconds", "How long the oldest of them has been so",

@@ -94,6 +94,7 @@ def seen(rig, prometheus):
     stay, leave = rig.nodes
     writers = [writer(rig, f"db-{number}", stay) for number in range(3)]
     lost, lost_writer = writer(rig, "queue-0", leave)
+    rig.controller.client.CreateSnapshot(name="kept", source_volume_id=writers[0][0].id)
     calls_that_fail(rig)
     requests_that_are_refused(rig)
     kill_pid(rig.tgtd())
@@ -153,6 +154,16 @@ def test_the_panels_tell_what_happened(rig, answers):
     assert by_title["Devices that have failed"] == {"": 1}
     assert by_title["Volumes that are attached"] == {"": 5}
     assert 0 < by_title["How full pools are"][rig.array_name] < 1
+    counted = {"volumes": 4, "snapshots": 1, "grants": 4, "sessions": 4}
+    assert by_title["What arrays have, and the sessions of their grants"] == {
+        f"{rig.array_name} {what}": count for what, count in counted.items()
+    }
+    promised = by_title["What pools have promised to each cluster"]
+    assert list(promised.values()) == [5 * 32 * MIB]
+    assert by_title["tgtds that are well"] == {rig.array_name: 1}
+    deaths = "Deaths of tgtd, and logins that it refused, in five minutes"
+    assert by_title[deaths][f"{rig.array_name} deaths"] > 0
+    assert by_title["Volumes, by the portal that their I/O goes by"][rig.portal] >= 4
     failovers = "Failovers begun, refused by limit, and fences that an array did not carry out"
     assert by_title[failovers]["begun"] > 0
     assert {"delete", "all"} <= by_title["How long failovers took, median by phase"].keys()

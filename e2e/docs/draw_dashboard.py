@@ -52,11 +52,18 @@ def bytes_a_second(value):
     return f"{number} {letter}B/s"
 
 
+def capacity(value):
+    for power, name in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if abs(value) >= 1 << power:
+            return f"{value / (1 << power):.4g} {name}"
+    return f"{value:.0f} B"
+
+
 def percent(value):
     return f"{value * 100:.3g} %"
 
 
-UNITS = {"s": duration, "Bps": bytes_a_second, "percentunit": percent}
+UNITS = {"s": duration, "Bps": bytes_a_second, "bytes": capacity, "percentunit": percent}
 
 
 def unit_of(panel):

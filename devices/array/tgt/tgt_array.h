@@ -64,6 +64,8 @@ struct GrantUse {
   absl::Duration oldest_release = absl::ZeroDuration();  // since this program saw it first
   uint64_t tgtd_deaths = 0;                              // since this program began
   uint64_t refused_logins = 0;                           // likewise; as TgtdOutput::refused_logins
+  // Of the grants' nodes, now. Nothing: not every tgtd has answered at once.
+  std::optional<uint64_t> sessions;
 };
 
 class TgtArray {

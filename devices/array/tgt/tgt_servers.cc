@@ -257,6 +257,17 @@ std::vector<absl::StatusOr<std::vector<TgtStatistics>>> TgtServers::ReadStatisti
   return each;
 }
 
+std::optional<uint64_t> TgtServers::CountSessions(const GrantsByTarget& grants) const {
+  uint64_t sessions = 0;
+  for (const auto& server : servers_) {
+    if (!server->daemon.CheckAnswering().ok()) return std::nullopt;
+    const auto of_one = server->client.ReadStatistics(kFurtherAnswers);
+    if (!of_one.ok()) return std::nullopt;
+    for (const TgtStatistics& each : *of_one) sessions += grants.contains(each.target) ? 1 : 0;
+  }
+  return sessions;
+}
+
 uint64_t TgtServers::CountDeaths() const {
   uint64_t deaths = 0;
   for (const auto& server : servers_) deaths += server->daemon.CountDeaths();

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,8 @@ class TgtServers {
   // Of each, by its number, or why it cannot be asked. All are asked at the same time, and a further one has
   // half a second: it must not make the looks at all others late.
   std::vector<absl::StatusOr<std::vector<TgtStatistics>>> ReadStatisticsOfEach() const;
+  // Of these grants. For figures: nothing where a tgtd hangs, or does not answer within half a second.
+  std::optional<uint64_t> CountSessions(const GrantsByTarget& grants) const;
   uint64_t CountDeaths() const;
   uint64_t CountRefusedLogins() const;  // as TgtdOutput
   absl::Duration OldestRelease() const;

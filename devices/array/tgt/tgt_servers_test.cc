@@ -33,6 +33,7 @@ TEST_CASE_METHOD(Several, "grants are spread over the tgtds, each at its own por
   }
   CHECK(grants == std::map<int, int>{{0, 2}, {1, 2}, {2, 2}});
   CHECK(Cluster()->grants().ListSessions()->size() == 6);
+  CHECK(array->MeasureGrants()->sessions == 6);
   CHECK(array->CheckTgtd() == absl::OkStatus());
 }
 
@@ -87,6 +88,7 @@ TEST_CASE_METHOD(Several, "a further tgtd that hangs is reported") {
   ::kill(tgtd, SIGSTOP);
   CHECK(Eventually([&] { return absl::IsUnavailable(array->CheckTgtd()); }, absl::Minutes(1)));
   CHECK(absl::StrContains(array->CheckTgtd().message(), absl::StrCat(tgtd)));
+  CHECK(array->MeasureGrants()->sessions == std::nullopt);
   ::kill(tgtd, SIGCONT);
 }
 

@@ -104,6 +104,7 @@ TEST_CASE_METHOD(Served, "grants are counted, and how long one is being taken ba
   REQUIRE(view->grants().AcquireGrant({.volume = volume, .node = kNode}, absl::ZeroDuration()).ok());
   CHECK(array->MeasureGrants()->grants == 1);
   CHECK(array->MeasureGrants()->releasing == 0);
+  CHECK(array->MeasureGrants()->sessions == 0);
   ::kill(tgtd, SIGSTOP);
   CHECK_FALSE(view->grants().ReleaseGrant(volume, kNode, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK(Eventually(
