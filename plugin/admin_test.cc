@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <catch2/catch.hpp>
 
+#include "fencing/failover/facts.h"
 #include "fencing/failover/testing/fake_api.h"
 #include "plugin/options.h"
 #include "plugin/testing/shell.h"
@@ -205,6 +206,18 @@ TEST_CASE("files that were set aside are listed and deleted by name") {
   CHECK(folder.ListFiles().size() == 2);
   CHECK(shell.Run({"orphans", "delete", "b", "a1-v7.1"}) == "deleted\n");
   CHECK(shell.Run({"orphans", "list"}) == "no files are set aside\n");
+}
+
+TEST_CASE("a volume that is allowed to move again is named, with the nodes that died of it") {
+  fencing::FakeApi api;
+  api.Put("/api/v1/persistentvolumes/pvc-1",
+          {{"metadata", {{"annotations", {{fencing::kMountDeathsKey, "n1.a,n2.b"}}}}},
+           {"spec", {{"csi", {{"driver", "csi.lunkeeper.io"}, {"volumeHandle", "a1-v1"}}}}}});
+  Shell shell;
+  shell.cluster = [&api]() -> absl::StatusOr<std::unique_ptr<kube::KubeClient>> { return api.Client(); };
+  CHECK_THAT(shell.Run({"allow", "pvc-1"}), Catch::Contains("a1-v1") && Catch::Contains("n1.a,n2.b"));
+  CHECK_THAT(shell.Run({"allow", "--all"}), !Catch::Contains("error"));
+  CHECK_THAT(shell.Run({"allow", "pvc-2"}), Catch::StartsWith("error: ") && Catch::Contains("NOT_FOUND"));
 }
 
 TEST_CASE("a server that is not there is an error with its code") {

@@ -3,6 +3,7 @@
 import json
 import mmap
 import os
+import pathlib
 import subprocess
 import threading
 
@@ -114,6 +115,55 @@ def test_a_target_that_is_away_is_found_by_its_node(rig, volume):
     assert code == 1 and f"portal {rig.portal} is not reached" in out
     rig.start()
     wait_until(lambda: run(rig.nodes[0].server, "doctor")[0] == 0, 60, "doctor finds nothing any more")
+
+
+FUSE = "/proc/sys/fs/fuse"
+# {what is wrong with the machine: (commands that make it so, what is said)}
+# A socket cannot be opened as a device can.
+MACHINES = {
+    "no FUSE": ("mount --bind $SOCKET /dev/fuse", "kernel: /dev/fuse: cannot be opened"),
+    "no loop devices": (
+        "mount --bind $SOCKET /dev/loop-control",
+        "kernel: /dev/loop-control: cannot be opened",
+    ),
+    "an old kernel": (
+        "echo 5.10.0-9-amd64 > $FILE && mount --bind $FILE /proc/sys/kernel/osrelease",
+        "kernel: Linux 5.10.0-9-amd64 is older",
+    ),
+    "a kernel that ends what waits": (
+        f"mount -t tmpfs tmpfs /proc/sys/fs && mkdir {FUSE} && echo 30 > {FUSE}/default_request_timeout",
+        "kernel: fs.fuse.default_request_timeout is 30 s",
+    ),
+}
+
+
+@pytest.mark.parametrize("commands,said", MACHINES.values(), ids=MACHINES)
+def test_a_fault_of_a_nodes_machine_is_found_alone(rig, volume, tmp_path, commands, said):
+    """In a mount namespace of doctor's own."""
+    socket = rig.nodes[0].server.socket
+    doctor = f"{LUNKEEPER} doctor --endpoint=unix://{socket}"
+    found = subprocess.run(
+        ["unshare", "--mount", "sh", "-ec", f"{commands} && exec {doctor}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "SOCKET": str(socket), "FILE": str(tmp_path / "file")},
+    )
+    assert found.returncode == 1 and found.stdout.startswith(said), found
+    assert found.stdout.count("\n") == 1, found.stdout
+
+
+def test_a_certificate_that_is_gone_is_found_alone(rig):
+    agent = rig.agents[0]
+    file = next(pathlib.Path(word.partition("=")[2]) for word in agent.argv if word.startswith("--tls-cert="))
+    away = file.rename(file.with_suffix(".away"))
+    try:
+        wait_until(lambda: run(agent, "doctor")[0] == 1, 30, "doctor finds something")
+        code, out, _ = run(agent, "doctor")
+        assert out.startswith(f"certificates: {file}: ") and out.count("\n") == 1, out
+    finally:
+        away.rename(file)
+    wait_until(lambda: run(agent, "doctor")[0] == 0, 30, "doctor finds nothing any more")
 
 
 def test_a_bundle_has_no_secret(rig):

@@ -110,11 +110,11 @@ def prepare(cluster: Cluster) -> None:
     )
 
 
-def rendered(cluster: Cluster, given: dict[str, Any]) -> list[Object]:
+def rendered(cluster: Cluster, given: dict[str, Any], chart: pathlib.Path = CHART) -> list[Object]:
     """What `helm template` prints for these values, for a cluster that has snapshots."""
     shown = helm(
         cluster,
-        *("template", RELEASE, CHART, "--values=-", "--no-hooks", f"--api-versions={','.join(SNAPSHOTS)}"),
+        *("template", RELEASE, chart, "--values=-", "--no-hooks", f"--api-versions={','.join(SNAPSHOTS)}"),
         given=given,
     )
     return [thing for thing in yaml.safe_load_all(shown) if thing]

@@ -17,6 +17,7 @@ VERSIONS = [programs.CHOSEN] if os.environ.get("KUBERNETES_VERSION") else progra
 TESTS = (
     "test_kubernetes_version.py",
     "test_install.py",  # as the documents say
+    "test_local_array.py::test_two_commands_lead_from_nothing_to_a_written_volume",  # from a release
     "test_volumes.py",  # also with classes of attributes
     "test_groups.py",
     "test_import.py",

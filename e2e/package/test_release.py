@@ -4,7 +4,6 @@ import contextlib
 import gzip
 import io
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,36 +12,16 @@ import tarfile
 import grpc
 import pytest
 
+from cluster import release as releases
 from cluster import roots
+from cluster.release import BILL, CHART, DEB, DEBIAN, IMAGE, VERSION
 from harness import csi
 from harness.cleanup import wait_until
-from harness.places import BUILD, LUNKEEPER, ROOT
+from harness.places import ROOT
 from harness.processes import Daemon, free_port
 from harness.rig import free_control_port
 
-DEBIAN = roots.root_for(LUNKEEPER)
 EMULATE = ROOT / "packaging/arm64/emulate.py"
-VERSION = re.search(r"project\(lunkeeper VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())[1]
-IMAGE = f"lunkeeper-{VERSION}-{DEBIAN.architecture}.image.tar"
-DEB = f"lunkeeper_{VERSION}_{DEBIAN.architecture}.deb"
-BILL = f"lunkeeper-{VERSION}-{DEBIAN.architecture}.spdx.json"
-
-
-def run_release(out, *options):
-    built = f"--arch={DEBIAN.architecture}={BUILD}"
-    return subprocess.run(
-        [sys.executable, ROOT / "packaging/release.py", built, f"--out={out}", *options],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "e2e")},
-    )
-
-
-def make(out, *options):
-    done = run_release(out, *options)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return out
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +33,12 @@ def key(folder):
 
 @pytest.fixture(scope="module")
 def release(folder, key):
-    return make(folder / "release", f"--key={key}")
+    return releases.make(folder / "release", f"--key={key}")
 
 
 def test_it_has_everything(release):
     assert {path.name for path in release.iterdir()} == {
-        f"lunkeeper-{VERSION}.tgz",
+        CHART,
         IMAGE,
         DEB,
         "kubectl-lunkeeper",
@@ -78,14 +57,14 @@ def test_a_folder_with_something_else_is_left_as_it_is(folder, beside):
     names = {"precious", *beside}
     for name in names:
         (home / name).write_text("mine")
-    refused = run_release(home)
+    refused = releases.run(home)
     assert refused.returncode == 1 and "no release" in refused.stderr, refused
     assert {path.name for path in home.iterdir()} == names
 
 
 def test_a_second_one_is_the_same_byte_for_byte(release, folder):
     """This time without a key, so it is not signed."""
-    again = make(folder / "again")
+    again = releases.make(folder / "again")
     names = {path.name for path in again.iterdir()}
     assert names == {path.name for path in release.iterdir()} - {"SHA256SUMS.sig", "release.pub"}
     for name in names:
@@ -195,7 +174,7 @@ def test_image_and_package_have_the_same_program(release, layer, folder):
 
 
 def test_the_chart_has_the_files_of_the_repository_and_no_other(release):
-    packed = io.BytesIO(gzip.decompress((release / f"lunkeeper-{VERSION}.tgz").read_bytes()))
+    packed = io.BytesIO(gzip.decompress((release / CHART).read_bytes()))
     with tarfile.open(fileobj=packed) as archive:
         names = set(archive.getnames())
         for name in names:
@@ -227,7 +206,7 @@ def test_the_bill_of_materials_is_whole(release, layer):
 
 def test_the_notes_name_each_file_and_have_the_changes(release):
     notes = (release / "RELEASE_NOTES.md").read_text()
-    for name in (f"lunkeeper-{VERSION}.tgz", IMAGE, DEB, "SHA256SUMS.sig"):
+    for name in (CHART, IMAGE, DEB, "SHA256SUMS.sig"):
         assert f"`{name}`" in notes
     assert "### " in notes.partition("## Changes")[2] and f"For {DEBIAN.architecture}, " in notes
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True).stdout

@@ -102,7 +102,8 @@ struct Shell {
     CLI::App app;
     Output told;
     AddAdminCommands(&app, &told.exit_code, cluster);
-    arguments.insert(arguments.end(), {"--endpoint", "unix://" + path});
+    if (arguments.front() != "allow")  // it asks the cluster alone
+      arguments.insert(arguments.end(), {"--endpoint", "unix://" + path});
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
     const Captured out(std::cout), errors(std::cerr);
     app.parse(arguments);
