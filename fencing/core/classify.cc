@@ -76,8 +76,9 @@ Classification ClassifySilent(const Signals& signals, const Settings& settings) 
   // A node that this observer never met may only be one whose address it has not learned yet, so it waits
   // longer.
   const auto known = signals.met ? settings.slow_silence : settings.never_met_silence;
-  // A plugin that ended in order on a kernel that answers may be upgraded, and its kubelet with it.
-  const bool upgraded = signals.network == Network::kClosed && signals.kernel == Kernel::kAnswers;
+  // A plugin whose stream ended may be upgraded, and its kubelet with it, unless their kernel has ended, too.
+  // Where this observer could not ask the kernel before either, that is not known.
+  const bool upgraded = signals.network == Network::kClosed && !signals.kernel_gone;
   const auto enough = upgraded ? std::max(known, settings.probation) : known;
   const auto both = signals.network == Network::kNeverArrived
                         ? signals.storage_silent_for

@@ -153,9 +153,10 @@ void Evidence::LookAtKernel(const NodeEvidence& node, Instant now, Signals& sign
       heard_at && now - *heard_at < settings_.silence) {
     signals.kernel = Kernel::kAnswers;
   } else if (node.unanswered >= settings_.probes_unanswered && node.probe_answered_at &&
-             LastSignOf(node) - *node.probe_answered_at < settings_.probe_fresh &&
-             (!node.no_route_at || witnesses_.HaveAnswered(*node.no_route_at, now, settings_.silence))) {
-    signals.kernel = Kernel::kUnanswered;
+             LastSignOf(node) - *node.probe_answered_at < settings_.probe_fresh) {
+    signals.kernel_gone = true;
+    if (!node.no_route_at || witnesses_.HaveAnswered(*node.no_route_at, now, settings_.silence))
+      signals.kernel = Kernel::kUnanswered;
   }
 }
 

@@ -24,6 +24,8 @@ struct Signals {
   // the two above.
   Span io_seen_for = Span::max();
   Kernel kernel = Kernel::kUnknown;
+  // It answered probes shortly before the silence, and does not now, if only as there is no way to it.
+  bool kernel_gone = false;
   Kubelet kubelet = Kubelet::kUnknown;
   Span not_ready_for;
   Span unready_for;            // of that: Kubernetes has called this very node not ready; 0: it does not
