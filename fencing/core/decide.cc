@@ -256,7 +256,9 @@ bool MayBegin(State& state, const NodeId& node, Classification classification,
 
 void NoteRecordAnswer(State& state, const PutNodeFence& call, Outcome outcome) {
   const NodeId& node = call.fence.node;
-  if (outcome != Outcome::kFailed || state.cluster.FindFence(node)) {
+  // An object that is there already is soon seen, unless it is an old one that only others' finalizers keep.
+  const bool stored = outcome == Outcome::kOk || outcome == Outcome::kGone;
+  if (stored || state.cluster.FindFence(node)) {
     // Nobody else does where the record is for another reason than the evidence, as of a fence that was
     // found.
     if (IsUnrecorded(state, node)) state.WithdrawReport(ReportKind::kRefused, node);

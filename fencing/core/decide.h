@@ -15,8 +15,8 @@ void Decide(State& state, const NodeId& node, Classification classification);
 // While the self-test of the fast row fails, the slow one may find the node dead.
 bool MayBegin(State& state, const NodeId& node, Classification classification, const VolumesByArray& volumes);
 
-// What became of the write of a record. If the API server has refused a new one several times, people have to
-// know: its failover does not begin.
+// What became of the write of a record. If the API server has refused a new one several times, or found one
+// there that nobody sees, people have to know: its failover does not begin.
 void NoteRecordAnswer(State& state, const PutNodeFence& call, Outcome outcome);
 
 // Removes taints whose NodeFence is gone, or is of another instance.

@@ -252,6 +252,32 @@ TEST_CASE("a node that another controller hears is not fenced, which is told, un
   CHECK(asked == "other controllers: 1 do not hear it, 1 gave no answer");
 }
 
+TEST_CASE("a NodeFence that others hold is over for the node, and people are told if its next failover waits") {
+  FailoverWorld world;
+  world.AddPod("db-0", "n1");
+  Failover& failover = world.Start();
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  world.PowerOff("n1");
+  REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
+  const std::string record = RecordPath(FailoverWorld::IdOf("n1"));
+  REQUIRE(Comes([&] { return TextAt(world.api.Get(record), {"status", "phase"}) == "AwaitingNode"; }));
+  world.api.Merge(record, {{"metadata", {{"finalizers", {"others/audit", kFinalizer}}}}});
+  world.PowerOn("n1");
+  REQUIRE(Comes([&] { return ReadRecord(world.api.Get(record)).released; }));
+  CHECK(FieldAt(world.api.Get(record), {"metadata", "finalizers"}) == Json{"others/audit"});
+  CHECK(Comes([&] { return world.TaintOf("n1").empty() && !world.IsFenced("n1"); }));
+  const size_t writes = world.api.CountWrites(absl::StrCat("DELETE ", record));
+  CHECK_FALSE(Comes([&] { return world.api.CountWrites(absl::StrCat("DELETE ", record)) > writes; },
+                    absl::Seconds(1)));
+
+  world.AddPod("db-1", "n1");
+  world.PowerOff("n1");
+  REQUIRE(Comes([&] { return Says(failover, "node n1", "the API server does not store its NodeFence"); }));
+  CHECK(world.Runs("db-1", "n1"));
+  world.api.Remove(record);
+  CHECK(Comes([&] { return world.Runs("db-1", "n2"); }));
+}
+
 TEST_CASE("an array that is away when the leader starts belongs to a fence by hand until it is removed") {
   FailoverWorld world;
   const auto spare = std::make_shared<FakeArray>(FakeArrayOptions{.name = "spare"});

@@ -152,21 +152,38 @@ void KubeActions::LeaveLease() {
 
 // Creation needs no precondition: the name is the node id, so a second record of the same node conflicts.
 Answer KubeActions::PutRecord(const PutNodeFence& call, const Timeline& timeline) {
-  if (call.fence.version.empty())
-    return StoredAnswer(client_.Create({kNodeFences, "", ""}, NewRecord(call.fence, timeline), CallLimits()));
-  return StoredAnswer(client_.Patch(RefOf(call.fence.node), RecordPatch(call.fence, timeline),
-                                    {call.fence.uid.value(), call.fence.version.value()}, CallLimits()));
+  const NodeFence& fence = call.fence;
+  const auto stored =
+      fence.version.empty()
+          ? client_.Create({kNodeFences, "", ""}, NewRecord(fence, timeline), CallLimits())
+          : client_.Patch(RefOf(fence.node), RecordPatch(fence, timeline),
+                          {fence.uid.value(), fence.version.value()}, CallLimits());
+  Answer answer = StoredAnswer(stored);
+  if (stored.ok() && LacksFinalizer(fence, *stored))
+    return StoredAnswer(client_.Patch(RefOf(fence.node),
+                                      {{"metadata", {{"finalizers", FinalizersOf(*stored, true)}}}},
+                                      {fence.uid.value(), answer.done.version.value()}, CallLimits()));
+  if (answer.done.outcome != Outcome::kConflict) return answer;
+  // A webhook may refuse a write with a conflict, too. Then all is still as the core believes.
+  const auto found = FindObject(client_, {kNodeFences}, fence.node.value(), CallLimits());
+  if (found.ok() && kube::TextAt(*found, {"metadata", "resourceVersion"}) == fence.version.value())
+    answer.done.outcome = Outcome::kFailed;
+  return answer;
 }
 
-// The finalizer keeps the object until the second call. When this process dies between the two, the next
-// leader sees an object that is being deleted, and finishes.
+// The finalizer keeps the object until the last call. When this process dies before that, the next leader
+// sees an object that is being deleted, and finishes.
 Answer KubeActions::RemoveRecord(const RemoveNodeFence& call) {
   const auto ref = RefOf(call.node);
   const absl::Status deleted =
       client_.Delete(ref, {call.uid.value(), call.version.value()}, std::nullopt, CallLimits());
   if (!deleted.ok()) return FromApi(deleted);
+  const auto left = FindObject(client_, {kNodeFences}, call.node.value(), CallLimits());
+  if (!left.ok()) return FromApi(left.status());
+  if (kube::TextAt(*left, {"metadata", "uid"}) != call.uid.value()) return FromApi(absl::OkStatus());
   const auto released =
-      client_.Patch(ref, {{"metadata", {{"finalizers", nullptr}}}}, {call.uid.value(), ""}, CallLimits());
+      client_.Patch(ref, {{"metadata", {{"finalizers", FinalizersOf(*left, false)}}}},
+                    {call.uid.value(), kube::TextAt(*left, {"metadata", "resourceVersion"})}, CallLimits());
   return FromApi(absl::IsNotFound(released.status()) ? absl::OkStatus() : released.status());
 }
 
@@ -183,11 +200,15 @@ Answer KubeActions::WriteTaint(const SetTaint& call, const Uid& uid, const std::
   for (int tries = 0;; ++tries) {
     const auto stored = client_.Patch({kube::kNodes, "", call.node.value()}, {{"spec", {{"taints", after}}}},
                                       {uid.value(), version}, limits);
-    if (!absl::IsAborted(stored.status()) || tries >= kTaintTries) return StoredAnswer(stored);
+    Answer answer = StoredAnswer(stored);
+    if (!absl::IsAborted(stored.status()) || tries >= kTaintTries) return answer;
     const auto now = FindObject(client_, {kube::kNodes}, call.node.value(), limits);
-    if (!now.ok()) return StoredAnswer(stored);
+    if (!now.ok()) return answer;
     const auto node = ReadNode(*now);
-    if (node.uid != uid || node.taints != taints) return StoredAnswer(stored);
+    // Nobody has changed it: a webhook has refused the write with a conflict.
+    const bool same = node.uid == uid && node.version.value() == version;
+    if (same) answer.done.outcome = Outcome::kFailed;
+    if (same || node.uid != uid || node.taints != taints) return answer;
     version = node.version.value();
   }
 }

@@ -114,6 +114,66 @@ TEST_CASE("a record and a taint are written only over what was seen, so that a p
   CHECK(actions.WriteTaint(taint, uid, "").done.outcome == Outcome::kConflict);
 }
 
+TEST_CASE("a webhook that refuses a write with a conflict has refused it, and nothing conflicts") {
+  FakeApi api;
+  const auto client = api.Client();
+  KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4));
+  NodeFence fence;
+  fence.node = NodeId("n1.00000000000000aa");
+  const auto outcome = [&] {
+    const Answer answer = actions.PutRecord({fence}, {});
+    if (answer.done.outcome == Outcome::kOk) fence.version = answer.done.version;
+    return answer.done.outcome;
+  };
+  api.Refuse("POST /apis/lunkeeper.io", 1);
+  CHECK(outcome() == Outcome::kFailed);
+  REQUIRE(outcome() == Outcome::kOk);
+  api.Refuse("PATCH /apis/lunkeeper.io", 1);
+  CHECK(outcome() == Outcome::kFailed);
+  CHECK(outcome() == Outcome::kOk);
+
+  const std::string node = "/api/v1/nodes/n1";
+  api.Put(node, kube::Json::object());
+  const auto metadata = [&](const char* field) { return kube::TextAt(api.Get(node), {"metadata", field}); };
+  const SetTaint taint{NodeName("n1"), Version(metadata("resourceVersion")), fence.node.value()};
+  api.Refuse("PATCH " + node, 1);
+  CHECK(actions.WriteTaint(taint, Uid(metadata("uid")), "").done.outcome == Outcome::kFailed);
+  CHECK(actions.WriteTaint(taint, Uid(metadata("uid")), "").done.outcome == Outcome::kOk);
+}
+
+TEST_CASE("finalizers that others have put on a NodeFence are theirs to take away") {
+  FakeApi api;
+  const auto client = api.Client();
+  KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4));
+  NodeFence fence;
+  fence.node = NodeId("n1.00000000000000aa");
+  fence.volumes[ArrayId("a1")] = {VolumeId("a1-v1")};
+  const std::string path = "/apis/lunkeeper.io/v1alpha1/nodefences/" + fence.node.value();
+  const auto finalizers = [&] { return kube::FieldAt(api.Get(path), {"metadata", "finalizers"}); };
+  const auto look = [&] {
+    fence.uid = Uid(kube::TextAt(api.Get(path), {"metadata", "uid"}));
+    fence.version = Version(kube::TextAt(api.Get(path), {"metadata", "resourceVersion"}));
+  };
+  SECTION("a person made it: it gets ours, once") {
+    api.Put(path, {{"metadata", {{"name", fence.node.value()}, {"finalizers", {"others/audit"}}}}});
+  }
+  SECTION("it is ours, and somebody has put one on it since") {
+    REQUIRE(actions.PutRecord({fence}, {}).done.outcome == Outcome::kOk);
+    api.Merge(path, {{"metadata", {{"finalizers", {"others/audit", kFinalizer}}}}});
+  }
+  look();
+  const Answer put = actions.PutRecord({fence}, {});
+  REQUIRE(put.done.outcome == Outcome::kOk);
+  CHECK(finalizers() == kube::Json{"others/audit", kFinalizer});
+  look();
+  CHECK(put.done.version == fence.version);
+  CHECK_FALSE(ReadRecord(api.Get(path)).released);
+  CHECK(actions.RemoveRecord({fence.node, fence.uid, fence.version}).done.outcome == Outcome::kOk);
+  CHECK(finalizers() == kube::Json{"others/audit"});
+  CHECK(ReadRecord(api.Get(path)).released);
+  api.Merge(path, {{"metadata", {{"finalizers", nullptr}}}});
+}
+
 TEST_CASE("the lease is written by the version that the decision rests on, and given up by who has it") {
   const std::string lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/lunkeeper-failover";
   FakeApi api;

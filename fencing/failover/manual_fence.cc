@@ -260,7 +260,7 @@ absl::Status AwaitLifted(const ManualFenceIo& io, const RecordFacts& facts) {
   std::string progress = ToSentence(fence.phase);
   const absl::Status gone = FollowFence(io, fence.node, printer, [&](const RecordFacts* now) {
     if (now != nullptr) progress = ProgressOf(*now);
-    return now == nullptr || now->fence.uid != fence.uid;
+    return now == nullptr || now->fence.uid != fence.uid || now->released;
   });
   if (absl::IsDeadlineExceeded(gone))
     return absl::DeadlineExceededError(absl::StrCat(
@@ -279,7 +279,8 @@ absl::Status RequestManualFence(const ManualFenceIo& io, const ManualFenceReques
   ASSIGN_OR_RETURN(const RequestedFence requested, CreateFence(io, node, request));
   if (requested.fence.deleting)
     return absl::FailedPreconditionError(
-        absl::StrCat("the fence of ", node.value(), " is being lifted: fence it again when that is over"));
+        absl::StrCat("the fence of ", node.value(), " is being lifted: fence it again when its NodeFence is ",
+                     "gone. `kubectl get nodefence ", node.value(), " -o yaml` shows what keeps it"));
   if (!requested.made) PrintExisting(io, requested.fence);
   TimelinePrinter printer(io);
   std::optional<NodeFence> last = requested.fence;

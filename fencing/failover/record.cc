@@ -1,5 +1,6 @@
 #include "fencing/failover/record.h"
 
+#include <algorithm>
 #include <utility>
 
 // ReadRecord and NewRecord are inverses but for the operator's default. A controller that takes over reads
@@ -64,6 +65,11 @@ Timeline ReadTimeline(const Json& entries) {
   return timeline;
 }
 
+bool HasFinalizer(const Json& object) {
+  const Json& all = FieldAt(object, {"metadata", "finalizers"});
+  return std::find(all.begin(), all.end(), kFinalizer) != all.end();
+}
+
 }  // namespace
 
 RecordFacts ReadRecord(const Json& object) {
@@ -83,6 +89,7 @@ RecordFacts ReadRecord(const Json& object) {
   if (arrays.is_object()) ReadArrays(arrays, fence);
   const Json& entries = FieldAt(object, {"status", "timeline"});
   if (entries.is_array()) facts.timeline = ReadTimeline(entries);
+  facts.released = fence.deleting && !HasFinalizer(object);
   return facts;
 }
 
@@ -98,11 +105,22 @@ Json NewRecord(const NodeFence& fence, const Timeline& timeline) {
 }
 
 Json RecordPatch(const NodeFence& fence, const Timeline& timeline) {
-  Json patch = {{"status", StatusOf(fence, timeline)}};
-  // A fence without volumes has nothing to lift, so its object may go at once. The API server rejects new
-  // finalizers on an object that is being deleted.
-  if (!fence.deleting && !fence.volumes.empty()) patch["metadata"]["finalizers"] = Json::array({kFinalizer});
-  return patch;
+  return {{"status", StatusOf(fence, timeline)}};
+}
+
+// A fence without volumes has nothing to lift, so its object may go at once. The API server rejects new
+// finalizers on an object that is being deleted.
+bool LacksFinalizer(const NodeFence& fence, const Json& object) {
+  return !fence.volumes.empty() && FieldAt(object, {"metadata", "deletionTimestamp"}).is_null() &&
+         !HasFinalizer(object);
+}
+
+Json FinalizersOf(const Json& object, bool ours) {
+  Json all = Json::array();
+  for (const Json& each : FieldAt(object, {"metadata", "finalizers"}))
+    if (each != kFinalizer) all.push_back(each);
+  if (ours) all.push_back(kFinalizer);
+  return all;
 }
 
 }  // namespace lunkeeper::fencing

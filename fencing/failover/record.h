@@ -30,6 +30,7 @@ using Timeline = std::vector<TimelineEntry>;
 struct RecordFacts {
   NodeFence fence;
   Timeline timeline;
+  bool released = false;  // it is deleted, and is over for us: only finalizers of others keep its object
   friend bool operator==(const RecordFacts&, const RecordFacts&) = default;
 };
 
@@ -38,5 +39,10 @@ RecordFacts ReadRecord(const kube::Json& object);
 kube::Json NewRecord(const NodeFence& fence, const Timeline& timeline);
 // The changes to an existing object: its status, never its spec, which says what was requested.
 kube::Json RecordPatch(const NodeFence& fence, const Timeline& timeline);
+// Whether the object that a record was written to has yet to get our finalizer: a person made it.
+bool LacksFinalizer(const NodeFence& fence, const kube::Json& object);
+// The finalizers of an object with ours, or without it. Those of others are theirs to take away, and a merge
+// patch replaces the whole list, so this one holds only for the version that was read.
+kube::Json FinalizersOf(const kube::Json& object, bool ours);
 
 }  // namespace lunkeeper::fencing
