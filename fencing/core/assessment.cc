@@ -110,7 +110,9 @@ Plan PlanOf(const State& state, const Assessment& seen, bool path_lost) {
   if (person && !IsMachineId(record.node)) return PlanMove(state.cluster, state.settings, record.node);
   // A path that is lost to one array moves the pods of that array alone; the others have nothing to fear.
   const bool part = seen.leaving && path_lost;
-  return state.PlanFor(record.node, part ? seen.signals.lost : std::set<ArrayId>(), record.volumes);
+  // What only evidence asks for, of a node that may work, is done only where it helps.
+  const bool works = !record.is_manual() && seen.classification.alive;
+  return state.PlanFor(record.node, part ? seen.signals.lost : std::set<ArrayId>(), record.volumes, works);
 }
 
 }  // namespace

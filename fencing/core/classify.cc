@@ -114,6 +114,7 @@ Classification ClassifyRows(const Signals& signals, const Settings& settings, bo
 Classification Classify(const Signals& signals, const Settings& settings, bool self_test) {
   auto classification = ClassifyRows(signals, settings, self_test);
   classification.unmet = !signals.met;
+  classification.alive = signals.network == Network::kArrives || signals.storage == Storage::kAlive;
   return classification;
 }
 

@@ -24,6 +24,7 @@ struct Classification {
   bool unmet = false;       // this observer never had a sign of life of it
   bool late_lease = false;  // its heartbeats arrive; that its lease is late is all there is against it
   bool despite_io = false;  // by Kubernetes' word alone: Partitioned::kTrustKubernetes
+  bool alive = false;       // it shows life, so its pods may work where they are
 };
 
 // `self_test`: the observer has passed it, or it was not asked yet; else the fast row is left out.

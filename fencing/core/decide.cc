@@ -193,7 +193,7 @@ VolumesByArray CollectedFrom(const State& state, const NodeId& node) {
 Plan PlanOf(const State& state, const NodeId& node, const Classification& classification) {
   std::set<ArrayId> lost;
   if (classification.response == Response::kAskToLeave) lost = state.evidence.SignalsOf(node, state.now).lost;
-  return state.PlanFor(node, lost);
+  return state.PlanFor(node, lost, {}, classification.alive);
 }
 
 VolumesByArray AffectedVolumes(const State& state, const NodeId& node, const Classification& classification) {

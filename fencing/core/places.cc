@@ -47,8 +47,9 @@ bool KeepsSpread(const Pod& pod, const Node& node, const Cluster& cluster,
 }
 
 bool ReachesAll(const Pod& pod, const Node& node, const ReachTest& reaches) {
-  return !reaches || std::all_of(pod.volumes.begin(), pod.volumes.end(),
-                                 [&](const auto& entry) { return reaches(node.node_id, entry.first); });
+  return !reaches || std::all_of(pod.volumes.begin(), pod.volumes.end(), [&](const auto& entry) {
+    return reaches(node.node_id, entry.first, entry.second);
+  });
 }
 
 Obstacle ObstacleOn(const Pod& pod, const Node& node, const Cluster& cluster, const ReachTest& reaches,

@@ -11,8 +11,8 @@
 
 namespace lunkeeper::fencing {
 
-// Whether a node reaches an array now; empty: that is not asked.
-using ReachTest = std::function<bool(const NodeId&, const ArrayId&)>;
+// Whether a node reaches an array now, for the sake of these volumes there; empty: that is not asked.
+using ReachTest = std::function<bool(const NodeId&, const ArrayId&, const VolumeSet&)>;
 
 inline bool IsAmong(const std::vector<const Pod*>& pods, const Pod* pod) {
   return std::find(pods.begin(), pods.end(), pod) != pods.end();

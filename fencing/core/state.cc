@@ -32,11 +32,13 @@ Classification State::ClassifyAndNote(const NodeId& node, const Signals& signals
   return classification;
 }
 
-Plan State::PlanFor(const NodeId& node, const std::set<ArrayId>& only, const VolumesByArray& begun) const {
+Plan State::PlanFor(const NodeId& node, const std::set<ArrayId>& only, const VolumesByArray& begun,
+                    bool works) const {
   if (!IsCurrent(node) || IsMachineId(node)) return {};  // a machine's pods go with the node that it is now
-  if (only.empty()) return PlanMove(cluster, settings, node);
-  const auto reaches = [&](const NodeId& place, const ArrayId& array) {
-    return evidence.CouldReach(place, array, now);
+  if (only.empty() && !works) return PlanMove(cluster, settings, node);
+  const auto reaches = [&](const NodeId& place, const ArrayId& array, const VolumeSet& volumes) {
+    const auto* fence = arrays.Find(array, node);
+    return (fence && Covers(fence->volumes, volumes)) || evidence.CouldReach(place, array, now);
   };
   return PlanMove(cluster, settings, node, only, reaches, begun);
 }

@@ -114,9 +114,11 @@ struct State {
   bool IsCurrent(const NodeId& node) const {
     return cluster.IsCurrent(node) && !evidence.HasSuccessor(node, now);
   }
-  // With `only`, arrays to which the node has lost its path: of a node that works otherwise, so its pods
-  // leave only for a place that reaches their arrays. What of `begun` is fenced from it leaves, too.
-  Plan PlanFor(const NodeId& node, const std::set<ArrayId>& only, const VolumesByArray& begun = {}) const;
+  // With `only`, arrays to which the node has lost its path: of a node that works otherwise. The pods of a
+  // node that works, or may, leave only for a place that reaches their arrays. What is fenced from it already
+  // is of no use there, and leaves for any place. What of `begun` is fenced from it leaves, too.
+  Plan PlanFor(const NodeId& node, const std::set<ArrayId>& only, const VolumesByArray& begun = {},
+               bool works = false) const;
   // At each array: the fence of the whole machine that the node is an instance of.
   std::map<ArrayId, ArrayFence> FencesOfMachine(const NodeId& node) const;
   // Of a node whose machine is fenced: the pods whose volumes that fence has taken.
