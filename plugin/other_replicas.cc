@@ -33,6 +33,7 @@ fencing::ReplicaSight ReadSight(const v1::HearsResponse& response) {
 fencing::ReplicaAnswer ReadAnswer(const v1::HearsResponse& response) {
   fencing::ReplicaAnswer answer{.replica = response.replica(), .hears = response.hears()};
   if (response.has_sight()) answer.sight = ReadSight(response);
+  answer.kernel_answers = response.kernel_answers();
   return answer;
 }
 

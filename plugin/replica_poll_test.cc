@@ -72,6 +72,20 @@ TEST_CASE("another controller that hears the node says so by its name, and this 
   CHECK(AskUntil(poll, all).heard_by.empty());
 }
 
+TEST_CASE("another controller that saw a node's plugin end says so while the kernel answers it") {
+  PollRig rig;
+  const uint16_t self = rig.AddReplica("self", {}).port;
+  Controller& other = rig.AddReplica("other", {});
+  rig.controllers.front()->sink.SetEnded({kNode});
+  ReplicaPoll poll(AskOverGrpc(rig.To({self, other.port}), kPort), "self");
+  const auto all = [](const ReplicaVotes& votes) { return votes.answered == 1; };
+  CHECK(AskUntil(poll, all).kernel_answers_to.empty());
+  other.sink.SetEnded({kNode});
+  const auto votes = AskUntil(poll, all);
+  CHECK(votes.kernel_answers_to == "other");
+  CHECK(votes.heard_by.empty());
+}
+
 TEST_CASE("who is gone, hangs, is too old or does not trust the caller has no vote") {
   PollRig rig;
   Controller& good = rig.AddReplica("other", {kNode});

@@ -197,8 +197,8 @@ CORE = [
         "yes-is-no-vote",
         "a node is fenced that another controller hears",
         "decide.cc",
-        "if (votes->heard_by.empty())",
-        "if (true || votes->heard_by.empty())",
+        "if (!votes.heard_by.empty())",
+        "if (false)",
     ),
     core(
         "watch-is-believed",

@@ -244,6 +244,8 @@ class GrpcCoordinator final
     const auto hears = streams_.sink ? streams_.sink->Hears(NodeId(request->node())) : std::nullopt;
     if (!hears) return {grpc::StatusCode::UNIMPLEMENTED, "there is no failover here"};
     response->set_hears(!request->node().empty() && *hears);
+    response->set_kernel_answers(!request->node().empty() &&
+                                 streams_.sink->KernelAnswers(NodeId(request->node())));
     response->set_replica(streams_.sink->ReplicaName());
     if (const auto sight = streams_.sink->Sight()) {
       response->mutable_sight()->set_age_ms(static_cast<uint64_t>(sight->age.milliseconds()));

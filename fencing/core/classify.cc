@@ -59,10 +59,7 @@ Classification ClassifyHeard(const Signals& signals, const Settings& settings) {
 // a kernel which answered until then. A closed stream fits too, as a shutdown closes it before the kernel
 // ends.
 bool IsDead(const Signals& signals, const Settings& settings) {
-  const bool heard = signals.network != Network::kNeverArrived;
-  const auto silent_for =
-      heard ? std::min(signals.silent_for, signals.storage_silent_for) : signals.storage_silent_for;
-  return signals.met && signals.storage == Storage::kSilent && silent_for >= settings.silence &&
+  return signals.met && signals.storage == Storage::kSilent && signals.quiet_for() >= settings.silence &&
          signals.together && signals.kernel == Kernel::kUnanswered && !signals.renewed_since;
 }
 
@@ -80,13 +77,10 @@ Classification ClassifySilent(const Signals& signals, const Settings& settings) 
   // Where this observer could not ask the kernel before either, that is not known.
   const bool upgraded = signals.network == Network::kClosed && !signals.kernel_gone;
   const auto enough = upgraded ? std::max(known, settings.probation) : known;
-  const auto both = signals.network == Network::kNeverArrived
-                        ? signals.storage_silent_for
-                        : std::min(signals.silent_for, signals.storage_silent_for);
   // Its plugin may hang while its work goes on there.
-  if (signals.io_seen_for < std::min(both, enough))
+  if (signals.io_seen_for < std::min(signals.quiet_for(), enough))
     return {Response::kHold, "silent; a part of an array cannot say whether it still does I/O"};
-  return {both >= enough ? Response::kFence : Response::kHold, kHungOrDead};
+  return {signals.quiet_for() >= enough ? Response::kFence : Response::kHold, kHungOrDead};
 }
 
 Classification ClassifyRows(const Signals& signals, const Settings& settings, bool self_test) {

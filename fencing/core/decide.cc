@@ -92,22 +92,30 @@ bool IsKubeletUnread(State& state, const NodeId& node) {
   return true;
 }
 
+// What another replica knows against a fence; empty: nothing. Where the plugin has ended on a kernel that
+// goes on, it may be upgraded, and its kubelet with it. Only where nothing shows life here: it may do so for
+// long.
+std::string WhatOthersKnow(const State& state, const Signals& signals, const ReplicaVotes& votes) {
+  if (!votes.heard_by.empty()) return "its heartbeats reach " + votes.heard_by;
+  const bool ended = signals.storage == Storage::kSilent && signals.quiet_for() < state.settings.probation;
+  if (votes.kernel_answers_to.empty() || !ended) return "";
+  return "its plugin has ended, and its kernel answers " + votes.kernel_answers_to;
+}
+
 // True: the other replicas have to be asked first, or one of them hears the node, whose path to this replica
 // is what is broken. Of a node that this one hears nobody is asked. IsKubeletUnread has noted since when.
 bool IsHeardElsewhere(State& state, const NodeId& node) {
-  if (state.evidence.SignalsOf(node, state.now).network == Network::kArrives) return false;
+  const auto signals = state.evidence.SignalsOf(node, state.now);
+  if (signals.network == Network::kArrives) return false;
   const auto* votes = state.evidence.VotesOn(node, state.due.at(node).since, state.now);
   if (!votes) {
     const CallKey key{.kind = CallKey::Kind::kAskReplicas, .node = node};
     state.outbox.CallOnce(key, AskReplicas{node, state.now}, state.now);
     return true;
   }
-  if (votes->heard_by.empty()) return false;
-  state.ReportOnce({.kind = ReportKind::kRefused,
-                    .node = node,
-                    .text = "not failed over: its heartbeats reach " + votes->heard_by,
-                    .refusal = Refusal::kHeardElsewhere});
-  return true;
+  const auto known = WhatOthersKnow(state, signals, *votes);
+  if (!known.empty()) ReportRefusal(state, node, "not failed over: " + known, Refusal::kHeardElsewhere);
+  return !known.empty();
 }
 
 // A webhook or a missing right stands in the way of its record, and the alert for that stays while it does.

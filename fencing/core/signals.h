@@ -1,6 +1,7 @@
 #pragma once
 // The columns of the evidence table: what all channels show of one node at one moment. Plain values.
 
+#include <algorithm>
 #include <set>
 
 #include "fencing/core/types.h"
@@ -19,7 +20,11 @@ struct Signals {
   Span here_for;  // it has shown life on some channel, without a long gap before the last sign
   Storage storage = Storage::kUnknown;
   Span storage_silent_for;  // no heartbeat and no I/O, on every array that is up
-  Span io_quiet_for;        // 0: nobody can say, of some of its volumes
+  // On every channel by which it was ever heard.
+  Span quiet_for() const {
+    return network == Network::kNeverArrived ? storage_silent_for : std::min(silent_for, storage_silent_for);
+  }
+  Span io_quiet_for;  // 0: nobody can say, of some of its volumes
   // No part of an array that has a grant of the node failed to answer; its I/O there would be in neither of
   // the two above.
   Span io_seen_for = Span::max();

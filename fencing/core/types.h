@@ -116,6 +116,8 @@ struct ReplicaVotes {
   int answered = 0, silent = 0;
   std::string heard_by = {};              // one that hears it now; empty: none did that answered
   std::vector<ReplicaSight> sights = {};  // of replicas that answered and could lead
+  // One to which its stream has ended and whose probes its kernel answers now; empty: none is known.
+  std::string kernel_answers_to = {};
   friend bool operator==(const ReplicaVotes&, const ReplicaVotes&) = default;
 };
 

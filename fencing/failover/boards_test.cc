@@ -15,12 +15,41 @@ const NodeId kHeard("n1.0000000000000001");
 TEST_CASE("a node is heard by its last heartbeat for a second, and not after it has closed its stream") {
   HeardNodes heard;
   CHECK_FALSE(heard.Hears(kHeard, Instant(100_s)));
-  heard.Note(kHeard, Instant(100_s));
+  heard.NoteHeartbeat(kHeard, Instant(100_s));
   CHECK(heard.Hears(kHeard, Instant(100_s) + 900_ms));
   CHECK_FALSE(heard.Hears(kHeard, Instant(101_s)));
-  heard.Note(kHeard, Instant(102_s));
-  heard.Forget(kHeard);
+  heard.NoteHeartbeat(kHeard, Instant(102_s));
+  heard.NoteEnd(kHeard, Instant(102_s));
   CHECK_FALSE(heard.Hears(kHeard, Instant(102_s)));
+}
+
+TEST_CASE("a kernel goes on for two seconds after it closed the stream or answered, until a plugin is back") {
+  HeardNodes heard;
+  heard.NoteHeartbeat(kHeard, Instant(100_s));
+  heard.NoteAnswer(kHeard, Instant(100_s));  // as of each node that is well
+  CHECK_FALSE(heard.KernelAnswers(kHeard, Instant(101_s)));
+  heard.NoteEnd(kHeard, Instant(101_s));
+  CHECK(heard.KernelAnswers(kHeard, Instant(101_s) + 1900_ms));
+  CHECK_FALSE(heard.KernelAnswers(kHeard, Instant(103_s)));
+  heard.NoteAnswer(kHeard, Instant(140_s));
+  CHECK(heard.KernelAnswers(kHeard, Instant(141_s)));
+  heard.NoteHeartbeat(kHeard, Instant(141_s));
+  CHECK_FALSE(heard.KernelAnswers(kHeard, Instant(141_s)));
+}
+
+TEST_CASE("a node that is gone for good is forgotten, and one whose kernel goes on is not") {
+  const NodeId other("n2.0000000000000001");
+  HeardNodes heard;
+  for (const auto& node : {kHeard, other}) {
+    heard.NoteHeartbeat(node, Instant(100_s));
+    heard.NoteEnd(node, Instant(100_s));
+  }
+  heard.NoteAnswer(kHeard, Instant(159_s));
+  heard.NoteHeartbeat(NodeId("n3.0000000000000001"), Instant(161_s));  // sweeps
+  heard.NoteAnswer(other, Instant(161_s));
+  CHECK_FALSE(heard.KernelAnswers(other, Instant(161_s)));
+  heard.NoteAnswer(kHeard, Instant(161_s));
+  CHECK(heard.KernelAnswers(kHeard, Instant(161_s)));
 }
 
 TEST_CASE("what a replica saw says nothing a second later, as its thread may hang") {

@@ -100,7 +100,7 @@ class FailoverController final : public Failover {
   // at once; the core gets the heartbeat with its next tick.
   FencesByArray OnHeartbeat(Heartbeat heartbeat) override {
     FencesByArray fences = board_.FencesOf(heartbeat.node);
-    heard_.Note(heartbeat.node, NowOn(executor_));
+    heard_.NoteHeartbeat(heartbeat.node, NowOn(executor_));
     loop_.PostJob([this, heartbeat = std::move(heartbeat)](
                       Instant now) mutable { FeedCore(now, std::move(heartbeat)); },
                   Wake::kLater);
@@ -111,10 +111,11 @@ class FailoverController final : public Failover {
   }
   LimitsByVolume LimitsOf(const NodeId& node) override { return limits_.LimitsOf(node); }
   void OnClosed(const NodeId& node) override {
-    heard_.Forget(node);
+    heard_.NoteEnd(node, NowOn(executor_));
     loop_.PostJob([this, node](Instant now) { FeedCore(now, StreamClosed{node}); });
   }
   std::optional<bool> Hears(const NodeId& node) override { return heard_.Hears(node, NowOn(executor_)); }
+  bool KernelAnswers(const NodeId& node) override { return heard_.KernelAnswers(node, NowOn(executor_)); }
   std::optional<ReplicaSight> Sight() override { return sights_.Latest(NowOn(executor_)); }
   std::string ReplicaName() override { return options_.self; }
   std::set<std::string> RemovedArrays() override {
@@ -284,6 +285,8 @@ ActionInputs FailoverController::MakeActionInputs() {
           .ask_replicas = options_.ask_replicas,
           .probed =
               [this](const auto& answer) {
+                if (const auto* probe = std::get_if<ProbeAnswer>(&answer); probe && probe->answered)
+                  heard_.NoteAnswer(probe->node, NowOn(executor_));
                 loop_.PostJob([this, answer](Instant now) { FeedCore(now, answer); });
               },
           .executor = executor_,
@@ -355,10 +358,9 @@ void FailoverController::Distrust(const std::string& machine) const {
 }
 
 // The recorder first: the core's step may end the failover, whose timeline it still needs.
-// One that only others hold is over.
 void FailoverController::OnRecord(const std::string& name, const RecordFacts* facts) {
   const NodeId node(name);
-  if (facts != nullptr && facts->released) facts = nullptr;
+  if (facts != nullptr && facts->released) facts = nullptr;  // only others keep it
   recorder_.OnRecord(node, facts);
   // Once for each fence, and not with each change of its record.
   if (facts == nullptr) fenced_.erase(node);

@@ -252,7 +252,8 @@ TEST_CASE("a node that another controller hears is not fenced, which is told, un
   CHECK(asked == "other controllers: 1 do not hear it, 1 gave no answer");
 }
 
-TEST_CASE("a NodeFence that others hold is over for the node, and people are told if its next failover waits") {
+TEST_CASE(
+    "a NodeFence that others hold is over for the node, and people are told if its next failover waits") {
   FailoverWorld world;
   world.AddPod("db-0", "n1");
   Failover& failover = world.Start();

@@ -1,7 +1,8 @@
 #pragma once
-// When the heartbeats of each node last reached this replica, for other replicas that ask. The core has the
-// same, but on a thread of its own, which a question need not wait for. Thread-safe; never blocks. Nodes that
-// fell silent are forgotten, so that it grows with the nodes that there are.
+// When the heartbeats of each node last reached this replica, and of which nodes the plugin alone has ended,
+// for other replicas that ask. The core has the same, but on a thread of its own, which a question need not
+// wait for. Thread-safe; never blocks. Nodes that fell silent are forgotten, so that it grows with the nodes
+// that there are.
 
 #include <map>
 
@@ -13,28 +14,45 @@ namespace lunkeeper::fencing {
 
 class HeardNodes {
  public:
-  void Note(const NodeId& node, Instant now) {
+  void NoteHeartbeat(const NodeId& node, Instant now) {
     absl::MutexLock lock(&mutex_);
     heard_at_[node] = now;
+    ended_.erase(node);
     if (now - swept_at_ < kSweepEvery) return;
     swept_at_ = now;
     std::erase_if(heard_at_, [&](const auto& entry) { return now - entry.second >= kHears; });
+    std::erase_if(ended_, [&](const auto& entry) { return now - entry.second >= kSweepEvery; });
   }
-  void Forget(const NodeId& node) {
+  // Its stream ended, which its kernel has closed.
+  void NoteEnd(const NodeId& node, Instant now) {
     absl::MutexLock lock(&mutex_);
     heard_at_.erase(node);
+    ended_[node] = now;
+  }
+  // Its kernel answered a probe.
+  void NoteAnswer(const NodeId& node, Instant now) {
+    absl::MutexLock lock(&mutex_);
+    if (const auto ended = ended_.find(node); ended != ended_.end()) ended->second = now;
   }
   bool Hears(const NodeId& node, Instant now) const {
     absl::MutexLock lock(&mutex_);
     const auto heard = heard_at_.find(node);
     return heard != heard_at_.end() && now - heard->second < kHears;
   }
+  // Its stream ended, and its kernel goes on.
+  bool KernelAnswers(const NodeId& node, Instant now) const {
+    absl::MutexLock lock(&mutex_);
+    const auto ended = ended_.find(node);
+    return ended != ended_.end() && now - ended->second < kAnswers;
+  }
 
  private:
-  // Two heartbeats, which come each half second: an older one may be the last that the node ever sent.
-  static constexpr Span kHears = 1_s, kSweepEvery = 60_s;
+  // Two heartbeats, which come each half second: an older one may be the last that the node ever sent. Probes
+  // come as often, and may take longer.
+  static constexpr Span kHears = 1_s, kAnswers = 2_s, kSweepEvery = 60_s;
   mutable absl::Mutex mutex_;
   std::map<NodeId, Instant> heard_at_ ABSL_GUARDED_BY(mutex_);
+  std::map<NodeId, Instant> ended_ ABSL_GUARDED_BY(mutex_);  // when its kernel last showed life
   Instant swept_at_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -153,11 +153,10 @@ void KubeActions::LeaveLease() {
 // Creation needs no precondition: the name is the node id, so a second record of the same node conflicts.
 Answer KubeActions::PutRecord(const PutNodeFence& call, const Timeline& timeline) {
   const NodeFence& fence = call.fence;
-  const auto stored =
-      fence.version.empty()
-          ? client_.Create({kNodeFences, "", ""}, NewRecord(fence, timeline), CallLimits())
-          : client_.Patch(RefOf(fence.node), RecordPatch(fence, timeline),
-                          {fence.uid.value(), fence.version.value()}, CallLimits());
+  const auto stored = fence.version.empty()
+                          ? client_.Create({kNodeFences, "", ""}, NewRecord(fence, timeline), CallLimits())
+                          : client_.Patch(RefOf(fence.node), RecordPatch(fence, timeline),
+                                          {fence.uid.value(), fence.version.value()}, CallLimits());
   Answer answer = StoredAnswer(stored);
   if (stored.ok() && LacksFinalizer(fence, *stored))
     return StoredAnswer(client_.Patch(RefOf(fence.node),

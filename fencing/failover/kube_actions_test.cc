@@ -141,7 +141,7 @@ TEST_CASE("a webhook that refuses a write with a conflict has refused it, and no
   CHECK(actions.WriteTaint(taint, Uid(metadata("uid")), "").done.outcome == Outcome::kOk);
 }
 
-TEST_CASE("finalizers that others have put on a NodeFence are theirs to take away") {
+TEST_CASE("finalizers that others have put on a NodeFence stay until these remove them") {
   FakeApi api;
   const auto client = api.Client();
   KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4));

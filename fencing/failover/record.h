@@ -41,7 +41,7 @@ kube::Json NewRecord(const NodeFence& fence, const Timeline& timeline);
 kube::Json RecordPatch(const NodeFence& fence, const Timeline& timeline);
 // Whether the object that a record was written to has yet to get our finalizer: a person made it.
 bool LacksFinalizer(const NodeFence& fence, const kube::Json& object);
-// The finalizers of an object with ours, or without it. Those of others are theirs to take away, and a merge
+// The finalizers of an object with ours, or without it. Only others remove theirs, and a merge
 // patch replaces the whole list, so this one holds only for the version that was read.
 kube::Json FinalizersOf(const kube::Json& object, bool ours);
 

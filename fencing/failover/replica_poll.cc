@@ -34,6 +34,7 @@ class Poll {
       votes_.silent += answer != nullptr ? 0 : 1;
       votes_.answered += other ? 1 : 0;
       if (other && answer->hears) votes_.heard_by = answer->replica;
+      if (other && answer->kernel_answers) votes_.kernel_answers_to = answer->replica;
       if (other && answer->sight) votes_.sights.push_back(*answer->sight);
       awaited_ -= awaited ? 1 : 0;
       if (awaited_ > 0) return;

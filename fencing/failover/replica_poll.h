@@ -1,5 +1,5 @@
 #pragma once
-// Asks the other controller replicas whether they hear a node and what they see, all at the same time. A
+// Asks the other controller replicas what they know of a node and what they see, all at the same time. A
 // replica that does not answer within 200 ms, or a second if it is not asked about a node, or refuses, has no
 // vote; this one is not counted.
 // In between it asks each second, which keeps the connections open and its token known there, so that a vote
@@ -29,6 +29,7 @@ struct ReplicaAnswer {
   std::string replica;                     // its name
   bool hears = false;                      // the node that it is asked about
   std::optional<ReplicaSight> sight = {};  // none: it could not lead
+  bool kernel_answers = false;             // of that node, whose stream to it has ended
 };
 
 // A replica that can be asked.

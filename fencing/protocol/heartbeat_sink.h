@@ -34,6 +34,9 @@ class HeartbeatSink {
   // Whether the node's heartbeats reach this replica: the last one came less than a second ago. None: it does
   // not keep count of them, and has no vote.
   virtual std::optional<bool> Hears(const NodeId&) { return std::nullopt; }
+  // Whether the node's stream to this replica has ended, and its kernel goes on: it answered a probe less
+  // than two seconds ago. Then its plugin alone has ended, as in an upgrade.
+  virtual bool KernelAnswers(const NodeId&) { return false; }
   // What this replica sees. None: it could not lead.
   virtual std::optional<fencing::ReplicaSight> Sight() { return std::nullopt; }
   // Its name among the replicas; empty: it has none.

@@ -225,7 +225,8 @@ void Replica::Answer(const NodeId& node, std::function<void(ReplicaAnswer)> repl
   now.process.Deliver([this, &now, node, reply = std::move(reply)] {
     if (!now.failover) return;
     const bool hears = !node.empty() && (always_yes_ || now.failover->Hears(node).value_or(false));
-    reply({now.failover->ReplicaName(), hears, now.failover->Sight()});
+    const bool answers = !node.empty() && now.failover->KernelAnswers(node);
+    reply({now.failover->ReplicaName(), hears, now.failover->Sight(), answers});
   });
 }
 

@@ -38,6 +38,15 @@ class RecordingSink final : public HeartbeatSink {
     mutex_.Await(absl::Condition(&votes_));
     return keeps_count_ ? std::optional(hears_.contains(node.value())) : std::nullopt;
   }
+  bool KernelAnswers(const NodeId& node) override {
+    absl::MutexLock lock(&mutex_);
+    return ended_.contains(node.value());
+  }
+  // Nodes whose streams ended, and whose kernels go on.
+  void SetEnded(std::set<std::string> nodes) {
+    absl::MutexLock lock(&mutex_);
+    ended_ = std::move(nodes);
+  }
   // False: a question is not answered until it is true again, though the connection lives.
   void SetVotes(bool votes) {
     absl::MutexLock lock(&mutex_);
@@ -100,7 +109,7 @@ class RecordingSink final : public HeartbeatSink {
   std::map<std::string, int> closed_by_node_;
   fencing::Heartbeat last_;
   std::string name_;
-  std::set<std::string> hears_;
+  std::set<std::string> hears_, ended_;
   bool votes_ ABSL_GUARDED_BY(mutex_) = true;
   bool keeps_count_ = true;
   absl::Time last_at_;

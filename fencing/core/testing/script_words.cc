@@ -144,7 +144,10 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
   } else if (what == "closes") {
     Feed(StreamClosed{machine.id});
   } else if (what == "elsewhere") {
-    NextWord(words) == "heard" ? (void)heard_by_other_.insert(name) : (void)heard_by_other_.erase(name);
+    const auto how = NextWord(words);
+    heard_by_other_.erase(name), ended_for_other_.erase(name);
+    if (how == "heard") heard_by_other_.insert(name);
+    if (how == "ended") ended_for_other_.insert(name);
   } else if (what == "late-heartbeat") {
     Feed(Heartbeat{machine.id, NextWord(words), 1, true, {}, {}, {}, {}});
   } else if (what == "hung" || what == "unhung") {

@@ -242,6 +242,7 @@ Done ScriptedWorld::Effect(const AskReplicas& call) {
   Done done;
   const bool hears = heard_by_other_.contains(NameOf(call.node));
   done.votes = {.answered = 1, .silent = 0, .heard_by = hears ? "them" : "", .sights = {}};
+  if (ended_for_other_.contains(NameOf(call.node))) done.votes.kernel_answers_to = "them";
   if (other_sees_) done.votes.sights.push_back(*other_sees_);
   return done;
 }

@@ -102,7 +102,8 @@ class ScriptedWorld {
   std::map<NodeName, Node> nodes_, late_;
   std::map<ArrayId, ArrayModel> arrays_;
   std::map<PodId, Pod> pods_;
-  std::set<NodeName> heard_by_other_;  // nodes whose heartbeats reach the other replica
+  std::set<NodeName> heard_by_other_;   // nodes whose heartbeats reach the other replica
+  std::set<NodeName> ended_for_other_;  // whose streams to it ended, and whose kernels answer it
   std::optional<ReplicaSight> other_sees_;
   std::set<PodId> finalizers_;  // pods whose objects stay when they are deleted
   std::map<NodeId, NodeFence> fences_;
