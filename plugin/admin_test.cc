@@ -253,6 +253,7 @@ TEST_CASE("a wrong option is answered with what is wanted") {
       {{"--mode=all", "--endpoint=/s.sock", "--failover-slow-silence=9"}, "10 to 86400"},
       {{"--mode=all", "--endpoint=/s.sock", "--failover-never-met-silence=29"}, "30 to 86400"},
       {{"--mode=all", "--endpoint=/s.sock", "--failover-probation=1"}, "10 to 86400"},
+      {{"--mode=all", "--endpoint=/s.sock", "--failover-partition-grace=9"}, "10 to 86400"},
       {{"--mode=all", "--endpoint=/s.sock", "--failover-owner-kinds=statefulset"}, "such as StatefulSet"},
       {{"--mode=all", "--endpoint=/s.sock", "--failover-owner-kinds=Job,Cluster."}, "\"Cluster.\": want"},
       {{"--mode=all", "--endpoint=/s.sock", "--failover-owner-kinds=Job. x"}, "such as StatefulSet"},

@@ -155,6 +155,36 @@ TEST_CASE("a NodeFence that a person made stays theirs, and its deletion waits f
   CHECK(records.Read(manual.value()).fence.uid.empty());
 }
 
+TEST_CASE(
+    "a finalizer of others stays on a NodeFence of a real API server, and keeps it when it is over for us") {
+  StoredRecords records;
+  NodeFence fence = Sample();
+  const kube::ObjectRef object{kNodeFences, "", fence.node.value()};
+  const auto look = [&] {
+    const auto found = records.client->Get(object, Soon());
+    REQUIRE(found.ok());
+    fence.uid = Uid(kube::TextAt(*found, {"metadata", "uid"}));
+    fence.version = Version(kube::TextAt(*found, {"metadata", "resourceVersion"}));
+    return FieldAt(*found, {"metadata", "finalizers"});
+  };
+  const Json theirs = {{"metadata", {{"finalizers", {"others.example/audit"}}}}};
+  Json made = theirs;
+  made["apiVersion"] = "lunkeeper.io/v1alpha1", made["kind"] = "NodeFence";
+  made["metadata"]["name"] = fence.node.value();
+  REQUIRE(records.client->Create({kNodeFences, "", ""}, made, Soon()).ok());
+  look();
+  REQUIRE(records.Put(fence) == Outcome::kOk);
+  CHECK(look() == Json{"others.example/audit", kFinalizer});
+  REQUIRE(records.Put(fence) == Outcome::kOk);
+  CHECK(look() == Json{"others.example/audit", kFinalizer});
+  CHECK(records.Remove(fence, fence.version) == Outcome::kOk);
+  CHECK(look() == Json{"others.example/audit"});
+  CHECK(records.Read(fence.node.value()).released);
+  CHECK(records.Put(Sample()) == Outcome::kConflict);
+  REQUIRE(records.client->Patch(object, {{"metadata", {{"finalizers", nullptr}}}}, {}, Soon()).ok());
+  CHECK(records.Read(fence.node.value()).fence.uid.empty());
+}
+
 TEST_CASE("a VolumeLock goes to a real API server and stays there as it was written") {
   kube::RealApi api;
   api.Start();
