@@ -11,7 +11,7 @@ COLUMNS = 110
 NARROW = ("csi-spec/", "e2e/", "lint/")
 TYPED = ("e2e/cluster/", "e2e/harness/", "lint/")
 ROOTS = (".", "e2e")  # folders whose packages Python imports
-CACHE = pathlib.Path(".cache/mypy")
+CACHE = pathlib.Path("build/mypy")
 
 
 def files(tree: Tree, folders: tuple[str, ...]) -> list[str]:
