@@ -6,6 +6,8 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -40,6 +42,16 @@ absl::Status HeartbeatLunFiles::RemoveLunFile(Generation generation) const {
   const std::string path = PathOf(generation);
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) return FileError("remove", path, errno);
   return absl::OkStatus();
+}
+
+void HeartbeatLunFiles::RemoveOthers(const std::set<Generation>& known) const {
+  std::set<std::string> names;
+  for (const Generation generation : known) names.insert(absl::StrCat(generation));
+  std::error_code error;
+  for (std::filesystem::directory_iterator file(directory_, error), end; !error && file != end;
+       file.increment(error)) {
+    if (!names.contains(file->path().filename())) ::unlink(file->path().c_str());
+  }
 }
 
 }  // namespace lunkeeper

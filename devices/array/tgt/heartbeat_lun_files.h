@@ -3,6 +3,7 @@
 // stands in them is worth nothing after a second, and tgtd and this program share them by the page cache.
 // Thread-safe for different files. Failure: as pool_file.h.
 
+#include <set>
 #include <string>
 #include <utility>
 
@@ -23,6 +24,8 @@ class HeartbeatLunFiles {
   absl::StatusOr<UniqueFd> OpenLunFile(Generation generation) const;
   // OK when there is none.
   absl::Status RemoveLunFile(Generation generation) const;
+  // Of LUNs that another host forgot while it had the array. What cannot be removed stays.
+  void RemoveOthers(const std::set<Generation>& known) const;
 
  private:
   const std::string directory_;

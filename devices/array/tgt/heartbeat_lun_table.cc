@@ -1,6 +1,8 @@
 // The looking thread, every 250 ms: read the first block of each file and hand it to its HeartbeatWatch;
 // serve what is not served; bring the fence notices up to date; once an hour forget LUNs that nobody writes
-// to.
+// to. The wall clock alone says for how long nobody has, and it also counts the time in which this host was
+// off, slept, had a wrong clock, or did not have the array. So a LUN must be found unused twice, with an hour
+// between in which its node could write: by then each living node has.
 //
 // tgtd and this program open the same file: what a node writes through its session is in the page cache at
 // once, so reading the file needs neither a session nor a flush.
@@ -17,6 +19,7 @@
 #include <cerrno>
 #include <iterator>
 #include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -32,7 +35,6 @@ namespace {
 
 // Longer than most repairs of a machine take. A node that comes back later is given another LUN.
 constexpr absl::Duration kForgetAfter = absl::Hours(7 * 24);
-constexpr std::chrono::hours kTidyEvery(1);
 constexpr off_t kFenceNoticeAt = kNoteBlock * kSectorBytes;
 
 // TargetTable makes LUNs of volumes, so a heartbeat LUN is dressed as one. Its serial is 16 digits and not
@@ -74,7 +76,12 @@ FenceNotice Together(const FenceNotice& node, const FenceNotice& machine) {
 absl::Status HeartbeatLunTable::LoadRows() {
   ASSIGN_OR_RETURN(const std::vector<GrantRow> rows, catalogue_.grants().ListAllHeartbeatLuns());
   const absl::MutexLock lock(&mu_);
-  for (const GrantRow& row : rows) InsertRow(row);
+  std::set<Generation> known;
+  for (const GrantRow& row : rows) {
+    InsertRow(row);
+    known.insert(row.generation);
+  }
+  files_.RemoveOthers(known);
   return absl::OkStatus();
 }
 
@@ -150,7 +157,7 @@ absl::Status HeartbeatLunTable::ForgetLun(const GrantRow& row) {
   const absl::MutexLock serving(&serve_mu_);
   RETURN_IF_ERROR(daemon_.WaitReady(absl::InfinitePast()));
   ASSIGN_OR_RETURN(const bool gone, targets_.DrainTarget(row));
-  if (!gone) return absl::OkStatus();  // some command still runs; the next hourly round tries again
+  if (!gone) return absl::OkStatus();  // some command still runs; the next search tries again
   RETURN_IF_ERROR(files_.RemoveLunFile(row.generation));
   RETURN_IF_ERROR(catalogue_.grants().DeleteHeartbeatLun(row.generation));
   LogInfo("array", "a heartbeat LUN is forgotten that nobody writes to", {{"node", row.node.value()}});
@@ -181,7 +188,7 @@ std::vector<Generation> HeartbeatLunTable::ServeAgain() {
   const absl::MutexLock lock(&mu_);
   std::vector<Generation> all;
   for (auto& [key, lun] : heartbeat_luns_) {
-    lun.served = false;
+    lun.served = lun.was_unused = false;
     all.push_back(lun.row.generation);
   }
   return all;
@@ -198,7 +205,7 @@ void HeartbeatLunTable::LookAtLuns() {
     for (const auto& [key, error] : *errors) status.Update(error);
   const auto now = std::chrono::steady_clock::now();
   if (now >= tidy_at_) {
-    tidy_at_ = now + kTidyEvery;
+    tidy_at_ = now + absl::ToChronoNanoseconds(tidy_every_);
     for (const GrantRow& row : ListUnused()) status.Update(ForgetLun(row));
   }
   ReportTrouble(status);
@@ -252,12 +259,17 @@ absl::StatusOr<HeartbeatLunTable::NoticeErrors> HeartbeatLunTable::UpdateFenceNo
 std::vector<GrantRow> HeartbeatLunTable::ListUnused() {
   std::vector<GrantRow> unused;
   const absl::MutexLock lock(&mu_);
-  for (const auto& [key, lun] : heartbeat_luns_) {
-    struct stat file {};
-    if (!lun.file || ::fstat(lun.file.get(), &file) != 0) continue;
-    if (absl::Now() - absl::TimeFromTimespec(file.st_mtim) > kForgetAfter) unused.push_back(lun.row);
+  for (auto& [key, lun] : heartbeat_luns_) {
+    const bool before = std::exchange(lun.was_unused, IsUnused(lun));
+    if (before && lun.was_unused) unused.push_back(lun.row);
   }
   return unused;
+}
+
+bool HeartbeatLunTable::IsUnused(const HeartbeatLun& lun) {
+  struct stat file {};
+  return lun.served && ::fstat(lun.file.get(), &file) == 0 &&
+         absl::Now() - absl::TimeFromTimespec(file.st_mtim) > kForgetAfter;
 }
 
 void HeartbeatLunTable::ReportTrouble(const absl::Status& status) {

@@ -4,8 +4,8 @@
 //
 // The same thread also maintains the LUNs. It serves them again after tgtd was restarted, writes the fence in
 // force into the notice on each, and deletes a LUN that no node has written to for a week. So heartbeat LUNs
-// never delay the volumes' targets. Thread-safe. What it is made of outlives it;
-// Stop before the daemon goes.
+// never delay the volumes' targets. Thread-safe. What it is made of outlives it; StopLooking before the
+// daemon goes.
 
 #include <map>
 #include <memory>
@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "base/periodic.h"
 #include "devices/array/tgt/catalogue.h"
 #include "devices/array/tgt/heartbeat_lun_files.h"
@@ -29,10 +30,17 @@ namespace lunkeeper {
 class HeartbeatLunTable {
  public:
   // `directory` is for their files, and there. `targets` and `daemon`: of the array's first tgtd.
-  HeartbeatLunTable(Catalogue& catalogue, std::string directory, TargetTable& targets, TgtDaemon& daemon)
-      : catalogue_(catalogue), files_(std::move(directory)), targets_(targets), daemon_(daemon) {}
+  // `tidy_every`: between two searches for unused LUNs; one is deleted by the second that finds it.
+  HeartbeatLunTable(Catalogue& catalogue, std::string directory, TargetTable& targets, TgtDaemon& daemon,
+                    absl::Duration tidy_every)
+      : catalogue_(catalogue),
+        files_(std::move(directory)),
+        targets_(targets),
+        daemon_(daemon),
+        tidy_every_(tidy_every) {}
 
-  // Reads the catalogue's rows. Called once, before tgtd is started or taken over.
+  // Reads the catalogue's rows, and deletes files of other LUNs. Called once, before tgtd is started or taken
+  // over.
   absl::Status LoadRows() ABSL_LOCKS_EXCLUDED(mu_);
   void StartLooking() {
     look_ = std::make_unique<Periodic>(kLookEvery, [this] { LookAtLuns(); });
@@ -55,6 +63,7 @@ class HeartbeatLunTable {
     HeartbeatWatch watch;
     UniqueFd file;
     bool served = false;
+    bool was_unused = false;  // at the last search, and served since
   };
   using HeartbeatLuns = std::map<Key, HeartbeatLun>;
 
@@ -72,12 +81,14 @@ class HeartbeatLunTable {
   using NoticeErrors = std::map<Key, absl::Status>;
   absl::StatusOr<NoticeErrors> UpdateFenceNotices() ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<GrantRow> ListUnused() ABSL_LOCKS_EXCLUDED(mu_);
+  static bool IsUnused(const HeartbeatLun& lun);
   void ReportTrouble(const absl::Status& status);
 
   Catalogue& catalogue_;
   const HeartbeatLunFiles files_;
   TargetTable& targets_;
   TgtDaemon& daemon_;
+  const absl::Duration tidy_every_;
   absl::Mutex serve_mu_;  // held while targets are made or taken down; before mu_
   absl::Mutex mu_;
   HeartbeatLuns heartbeat_luns_ ABSL_GUARDED_BY(mu_);  // one goes only while serve_mu_ is held too

@@ -11,6 +11,8 @@
 #include <fstream>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "devices/array/tgt/testing/array_fixture.h"
 #include "devices/heartbeat/fence_notice.h"
 #include "devices/heartbeat/heartbeat_block.h"
@@ -32,6 +34,10 @@ struct Heartbeats : ClusterFixture {
     const auto access = array->fences().OpenHeartbeatLun({node});
     REQUIRE(access.status() == absl::OkStatus());
     return *access;
+  }
+  std::string FileOf(const Connection& access) const {
+    const std::string& target = access.target.value();
+    return options.pool_dir + "/heartbeat_luns/" + target.substr(target.rfind(':') + 1);
   }
   std::optional<LandedHeartbeat> HeartbeatOf(const NodeId& node) {
     const auto heartbeats = array->fences().ListHeartbeats();
@@ -175,10 +181,8 @@ TEST_CASE_METHOD(Heartbeats,
 
 TEST_CASE_METHOD(Heartbeats, "a heartbeat file that cannot be written keeps no other node's notice away") {
   const Connection a = Access(kA);
-  const std::string file =
-      options.pool_dir + "/heartbeat_luns/" + a.target.value().substr(a.target.value().rfind(':') + 1);
   struct stat found {};
-  REQUIRE(::stat(file.c_str(), &found) == 0);
+  REQUIRE(::stat(FileOf(a).c_str(), &found) == 0);
   const auto term = array->fences().BeginTerm("test");
   Access(kB);
   unwritable = found.st_ino;
@@ -263,12 +267,11 @@ TEST_CASE_METHOD(Heartbeats, "machines whose names begin like another's take non
 TEST_CASE_METHOD(
     Heartbeats,
     "a heartbeat LUN that nobody wrote to for a week is forgotten, and made again when asked for") {
+  options.tidy_heartbeat_luns_every = absl::Seconds(1);
   const Connection first = Access(kA), other = Access(kB);
-  const std::string heartbeat_luns = options.pool_dir + "/heartbeat_luns/";
-  Run("touch -d '8 days ago' " + heartbeat_luns +
-      first.target.value().substr(first.target.value().rfind(':') + 1));
+  Run("touch -d '8 days ago' " + FileOf(first));
   array.reset();
-  REQUIRE(Open() == absl::OkStatus());  // unused ones are looked for at the start and each hour
+  REQUIRE(Open() == absl::OkStatus());
   array = Cluster();
   CHECK(Eventually([&] {
     const auto again = array->fences().OpenHeartbeatLun({kA});
@@ -280,6 +283,50 @@ TEST_CASE_METHOD(
   CHECK(Writer(Access(kA)).Heartbeat(1));
   CHECK((Access(kB) == other));
   CHECK(absl::IsPermissionDenied(Writer(first).status()));
+}
+
+// As after a week in which the storage host was off, or slept. Whatever the wall clock says then, no node
+// could write.
+TEST_CASE_METHOD(Heartbeats,
+                 "a heartbeat LUN whose node could not write for a week is kept for as long as it may yet") {
+  options.tidy_heartbeat_luns_every = absl::Seconds(8);
+  const Connection writes = Access(kA), idle = Access(kB);
+  array.reset();
+  Run(absl::StrCat("touch -d '8 days ago' ", FileOf(writes), " ", FileOf(idle)));
+  REQUIRE(Open() == absl::OkStatus());
+  array = Cluster();
+  absl::SleepFor(absl::Seconds(1));  // some looks
+  Writer writer(writes);
+  REQUIRE(writer.Heartbeat(1));
+  CHECK((Access(kA) == writes));
+  CHECK((Access(kB) == idle));
+  CHECK(Eventually([&] { return absl::IsPermissionDenied(Writer(idle).status()); }, absl::Seconds(30)));
+  CHECK((Access(kA) == writes));
+  CHECK(writer.Heartbeat(2));
+}
+
+TEST_CASE_METHOD(Heartbeats, "a heartbeat LUN's node has as long as that again after tgtd was down") {
+  options.tidy_heartbeat_luns_every = absl::Seconds(8);
+  const Connection access = Access(kA);
+  array.reset();
+  Run("touch -d '8 days ago' " + FileOf(access));
+  REQUIRE(Open() == absl::OkStatus());
+  array = Cluster();
+  absl::SleepFor(absl::Seconds(5));
+  REQUIRE(::kill(TgtdProcess(options.control_port), SIGKILL) == 0);
+  absl::SleepFor(absl::Seconds(6));  // the second search is over
+  CHECK((Access(kA) == access));
+}
+
+TEST_CASE_METHOD(Heartbeats, "the file of a heartbeat LUN that another host has forgotten is removed") {
+  const Connection access = Access(kA);
+  const std::string left = options.pool_dir + "/heartbeat_luns/4711";
+  array.reset();
+  Run("cp " + FileOf(access) + " " + left);
+  REQUIRE(Open() == absl::OkStatus());
+  array = Cluster();
+  CHECK_FALSE(std::ifstream(left).is_open());
+  CHECK(Writer(access).Heartbeat(1));
 }
 
 }  // namespace

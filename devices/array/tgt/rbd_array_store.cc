@@ -10,13 +10,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <set>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -219,15 +217,6 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> TakeLease(const CephPool& pool,
   return lease;
 }
 
-// They are of before another gateway had the array, or this host was off. A file's age counts as the time in
-// which its node has not written, so that those of living nodes would be forgotten. And nobody else removes
-// the files of LUNs that were forgotten meanwhile.
-absl::Status RemoveOldHeartbeats(const std::string& directory) {
-  std::error_code error;
-  std::filesystem::remove_all(directory, error);
-  return error ? FileError("empty", directory, error.value()) : MakeDirectory(directory);
-}
-
 // Not at once: the gateway before may just be ending. One that stands by has its portal closed.
 std::unique_ptr<Periodic> WatchPeers(GatewayLease& lease, const TgtArrayOptions& options) {
   const auto look = [&lease, peers = options.peer_portals, looks = 0]() mutable {
@@ -257,7 +246,6 @@ absl::StatusOr<OpenedStore> OpenRbdStore(const TgtArrayOptions& options, uint64_
   RETURN_IF_ERROR(CheckCatalogue(connected, *images, file, remembered, options));
   ASSIGN_OR_RETURN(std::unique_ptr<GatewayLease> lease, TakeLease(connected, options));
   RETURN_IF_ERROR(CheckCatalogue(connected, *images, file, remembered, options));
-  if (!lease->tgtds_go_on()) RETURN_IF_ERROR(RemoveOldHeartbeats(options.pool_dir + "/heartbeat_luns"));
   RETURN_IF_ERROR(TakeLock(connected, FirstPiece(file), options.name, lease->shut_out()));
   ASSIGN_OR_RETURN(const ClientAddress catalogue, PrepareSqlite(connected));
   RETURN_IF_ERROR(lease->BeginServing(catalogue));

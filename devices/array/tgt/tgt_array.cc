@@ -223,9 +223,9 @@ absl::Status TgtArrayImpl::MakeParts() {
                                          }},
                                     *store_.catalogue, *store_.images, gates_));
   barrier_ = std::make_unique<WriteBarrier>(*servers_);
-  heartbeat_luns_ =
-      std::make_unique<HeartbeatLunTable>(*store_.catalogue, options_.pool_dir + "/heartbeat_luns",
-                                          servers_->TableOf(GrantRow{}), servers_->first());
+  heartbeat_luns_ = std::make_unique<HeartbeatLunTable>(
+      *store_.catalogue, options_.pool_dir + "/heartbeat_luns", servers_->TableOf(GrantRow{}),
+      servers_->first(), options_.tidy_heartbeat_luns_every);
   parts_.emplace(TgtParts{.options = options_,
                           .check_serving = [this] { return CheckServing(); },
                           .object_locks = object_locks_,

@@ -55,6 +55,8 @@ struct TgtArrayOptions {
   // How long a create waits for a copy, where the pool cannot reflink, before it says ABORTED and goes on
   // behind.
   absl::Duration copy_wait = absl::Seconds(10);
+  // Between two searches for heartbeat LUNs that nobody writes to.
+  absl::Duration tidy_heartbeat_luns_every = absl::Hours(1);
 };
 
 // What a storage host's administrator watches, of all clusters together.
