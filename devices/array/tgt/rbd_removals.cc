@@ -51,8 +51,11 @@ RbdName ParseRbdName(const std::string& text) {
   return {.image = text.substr(0, at), .snapshot = text.substr(at + 1)};
 }
 
-RbdRemovals::RbdRemovals(const CephPool& pool, std::string marks, absl::Duration every)
-    : pool_(pool), marks_(std::move(marks)), removals_(every, [this] { RemoveLeft(); }) {}
+RbdRemovals::RbdRemovals(const CephPool& pool, std::string prefix, std::string marks, absl::Duration every)
+    : pool_(pool),
+      prefix_(std::move(prefix)),
+      marks_(std::move(marks)),
+      removals_(every, [this] { RemoveLeft(); }) {}
 
 void RbdRemovals::Begin() {
   begun_ = true;
@@ -112,9 +115,8 @@ absl::StatusOr<bool> RbdRemovals::RemoveSnapshot(const RbdName& name) const {
 // Those of this array go with their rows, and the ones without a name with their clones: no reason to warn.
 absl::StatusOr<bool> RbdRemovals::CheckSnapshots(const std::string& image,
                                                  const std::vector<std::string>& snapshots) const {
-  const std::string prefix(absl::StripSuffix(marks_, "images"));
   for (const std::string& snapshot : snapshots)
-    if (!IsWithoutName(snapshot) && !IsMadeHere({image, snapshot}, prefix))
+    if (!IsWithoutName(snapshot) && !IsMadeHere({image, snapshot}, prefix_))
       return absl::FailedPreconditionError(absl::StrCat(
           "the volume was deleted, and its space stays taken for a snapshot of somebody's: `rbd snap rm ",
           image, "@", snapshot, "`"));

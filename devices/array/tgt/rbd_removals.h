@@ -38,8 +38,8 @@ bool IsMadeHere(const RbdName& name, const std::string& prefix);
 
 class RbdRemovals {
  public:
-  // `marks`: the object with the marks.
-  RbdRemovals(const CephPool& pool, std::string marks, absl::Duration every);
+  // `prefix`: of the array's names; `marks`: the object with the marks.
+  RbdRemovals(const CephPool& pool, std::string prefix, std::string marks, absl::Duration every);
   ~RbdRemovals() { ends_ = true; }
 
   // From now on what is marked is removed: no row needs it.
@@ -59,7 +59,7 @@ class RbdRemovals {
   void Report(const std::string& text, const absl::Status& status);
 
   const CephPool& pool_;
-  const std::string marks_;
+  const std::string prefix_, marks_;
   absl::Mutex mu_;  // held while something is removed, which may take long: only the thread waits for it
   std::atomic<bool> begun_ = false, ends_ = false;
   std::map<std::string, std::string> reported_;  // why each one was not removed; used by the thread only

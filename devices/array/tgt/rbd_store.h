@@ -39,7 +39,7 @@ class RbdStore final : public ImageStore {
         pool_(std::move(pool)),
         prefix_("lunkeeper." + array + "."),
         marks_(prefix_ + "images"),
-        removals_(*pool_, marks_, pool_->options().removals_every) {}
+        removals_(*pool_, prefix_, marks_, pool_->options().removals_every) {}
 
   // Before anything is written: from now on it has the lease, and its pool is the one of TakeArray.
   void KeepLease(std::unique_ptr<GatewayLease> lease) { lease_ = std::move(lease); }
