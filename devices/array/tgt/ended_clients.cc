@@ -1,6 +1,7 @@
 #include "devices/array/tgt/ended_clients.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
@@ -34,6 +35,16 @@ void EndClientsOfTgtd(Catalogue& catalogue, const ImageStore& images, int tgtd) 
 void EndClientsOfClosed(Catalogue& catalogue, const ImageStore& images, const GrantRow& grant) {
   EndUnlessOpen(catalogue, images, grant,
                 [&grant](const GrantRow& other) { return other.generation != grant.generation; });
+}
+
+// The rows last: a LUN that was opened before the look at the clients has its row by now.
+void EndClientsNotSeen(Catalogue& catalogue, const ImageStore& images, const GrantRow& grant,
+                       const std::set<std::string>& known, const std::set<std::string>& seen) {
+  std::set<std::string> ended;
+  std::ranges::set_difference(known, seen, std::inserter(ended, ended.end()));
+  if (ended.empty()) return;
+  const auto grants = catalogue.grants().ListGrants(grant.cluster, {.volume = grant.volume, .node = {}});
+  if (grants.ok() && grants->size() == seen.size()) images.EndClients(images.VolumePath(grant.volume), ended);
 }
 
 }  // namespace lunkeeper

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
+#include "devices/array/tgt/ended_clients.h"
 #include "devices/array/tgt/image_questions.h"
 
 namespace lunkeeper {
@@ -30,8 +33,10 @@ absl::Status GatedQuestions::RegisterOpened(const GrantRow& grant) {
   if (IsRegistering(path))
     return absl::UnavailableError(
         absl::StrCat("volume ", grant.volume.value(), ": its image is still being registered; try again"));
-  const auto ask = [this, path]() -> Answer {
-    RETURN_IF_ERROR(images_.RegisterOpened(path));
+  const auto ask = [this, path, grant]() -> Answer {
+    const std::set<std::string> known = images_.ListClients(path);
+    ASSIGN_OR_RETURN(const std::set<std::string> seen, images_.RegisterOpened(path));
+    EndClientsNotSeen(catalogue_, images_, grant, known, seen);
     return LunBacking{.path = path};
   };
   return AskUntilRelease(grant, {path, ++registrations_}, ask, kRegistrationTakes).status();

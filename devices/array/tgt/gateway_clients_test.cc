@@ -49,13 +49,17 @@ struct WithClients : Leases {
 };
 
 struct WithSharedVolume : OnCeph {
-  WithSharedVolume() : OnCeph(2) {}
+  explicit WithSharedVolume(int tgtds = 2) : OnCeph(tgtds) {}
   Grant Acquire(const VolumeId& volume, const NodeId& node) {
     const auto grant = cluster->grants().AcquireGrant(
         {.volume = volume, .node = node, .access = Access::kSharedWrite}, absl::ZeroDuration());
     REQUIRE(grant.status() == absl::OkStatus());
     return *grant;
   }
+};
+
+struct OfOneTgtd : WithSharedVolume {
+  OfOneTgtd() : WithSharedVolume(1) {}
 };
 
 // Ends one by SIGKILL, and waits for the next one.
@@ -141,6 +145,27 @@ TEST_CASE_METHOD(WithSharedVolume, "on Ceph: the end of one tgtd shuts out no cl
   KillTgtd(*this, options.control_port + (a.connection.portal == options.portals.front() ? 0 : 1));
   absl::SleepFor(absl::Seconds(3));  // in which ended clients are shut out
   CHECK((*goes_on)->Write(1, 'b'));
+}
+
+// As a virtual machine's that migrates: the next node has it before the last one gives it up.
+TEST_CASE_METHOD(OfOneTgtd, "on Ceph: a volume that is shared all the time gains no client with each move") {
+  const VolumeId volume = Make("v");
+  const auto pool = CephPool::Connect(options.ceph).value();
+  const auto count = [&] {
+    const auto record = ReadGatewayRecord(*pool, options.name);
+    return record.ok() && record->has_value() ? (*record)->images.at(ImageOf(volume)).size() : 0;
+  };
+  std::unique_ptr<PlainInitiator> holds;
+  for (int i = 0; i < 6; ++i) {
+    const NodeId& next = i % 2 == 0 ? kA : kB;
+    auto initiator = PlainInitiator::Login(Acquire(volume, next).connection);
+    REQUIRE(initiator.status() == absl::OkStatus());
+    holds = *std::move(initiator);  // which ends the last one's session
+    REQUIRE(holds->Write(0, 'a'));
+    if (i > 0) Release(volume, i % 2 == 0 ? kB : kA);
+    CHECK(Eventually([&] { return count() <= 2; }));
+    REQUIRE(holds->Write(1, 'a'));  // by a client that was not shut out
+  }
 }
 
 }  // namespace lunkeeper::testing

@@ -105,7 +105,7 @@ void GrantTargets::AskStore(const Restoration& restoration, Restorations& asked)
   asked.emplace(name, restoration);
   questions_.Ask(name, [this, path, restoration]() -> Backing {
     if (!restoration.is_open) return LookAtImage(restoration.grant, path);
-    RETURN_IF_ERROR(images_.RegisterOpened(path));
+    RETURN_IF_ERROR(images_.RegisterOpened(path).status());
     return LunBacking{.path = path, .errors = images_.WatchErrors(path)};
   });
 }

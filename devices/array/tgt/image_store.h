@@ -78,8 +78,8 @@ class ImageStore {
   // store itself, since a clock may stand still with this host. UNAVAILABLE: it may have.
   virtual absl::Status ConfirmHeld() const = 0;
   // tgtd has opened this image, perhaps not for the first time, and nobody can write to it that way yet.
-  // UNAVAILABLE: nobody may.
-  virtual absl::Status RegisterOpened(const std::string& path) const = 0;
+  // UNAVAILABLE: nobody may. The store's clients that have it open now, as far as the store can see.
+  virtual absl::StatusOr<std::set<std::string>> RegisterOpened(const std::string& path) const = 0;
   // The store's own clients by which tgtd has, or had, this image open; and that some of them send nothing
   // more, since their tgtd is gone or has closed the image.
   virtual std::set<std::string> ListClients(const std::string&) const { return {}; }

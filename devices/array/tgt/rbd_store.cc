@@ -83,7 +83,7 @@ absl::StatusOr<LunBacking> RbdStore::BackingOf(const std::string& path) const {
   return LunBacking{.path = path,
                     .type = "rbd",
                     .options = absl::StrCat("conf=", options.conf, ";id=", options.user),
-                    .opened = [this, path] { return RegisterOpened(path); },
+                    .opened = [this, path] { return RegisterOpened(path).status(); },
                     .discards_right = false,  // tgtd's rbd store answers them with an error
                     .may_be_silent_alone = true};
 }
@@ -103,14 +103,16 @@ absl::Status RbdStore::CheckIsClosed(const std::string& path) const {
 // so it is read off there: tgtd's clients have it from before they can write until they close the image. One
 // that has just opened it is missing only if tgtd has stood still for 30 s since, which shows by an empty
 // list.
-absl::Status RbdStore::RegisterOpened(const std::string& path) const {
+absl::StatusOr<std::set<std::string>> RbdStore::RegisterOpened(const std::string& path) const {
   const RbdName name = NameOf(path);
   ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, "", /*read_only=*/true));
   ASSIGN_OR_RETURN(const std::vector<std::string> clients, pool_->ListWatchers(image));
   if (clients.empty())
     return absl::UnavailableError(
         absl::StrCat("image ", path, ": tgtd has opened it, but is not seen to have it open; try again"));
-  return lease_->RegisterImage(path, {clients.begin(), clients.end()});
+  const std::set<ClientAddress> seen(clients.begin(), clients.end());
+  RETURN_IF_ERROR(lease_->RegisterImage(path, seen));
+  return seen;
 }
 
 void RbdStore::ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>& list_open) const {
