@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from pathlib import Path
 
@@ -68,17 +67,9 @@ def store_options(ceph: Ceph, **other: object) -> list[str]:
     return [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
 
 
-def edited(ceph: Ceph, name: str, pattern: str, replacement: str) -> Path:
-    conf = ceph.folder / f"{name}.conf"
-    text, count = re.subn(pattern, replacement, ceph.conf.read_text())
-    assert count
-    conf.write_text(text)
-    return conf
-
-
 def no_monitor(ceph: Ceph) -> list[str]:
     return store_options(
-        ceph, ceph_conf=edited(ceph, "away", r"v2:127.0.0.1:\d+", f"v2:127.0.0.1:{free_port()}")
+        ceph, ceph_conf=ceph.edited("away", r"v2:127.0.0.1:\d+", f"v2:127.0.0.1:{free_port()}")
     )
 
 
@@ -107,7 +98,7 @@ def no_conf(ceph: Ceph) -> list[str]:
 
 
 def cache_on(ceph: Ceph) -> list[str]:
-    return store_options(ceph, ceph_conf=edited(ceph, "cache", "rbd_cache = false\n", ""))
+    return store_options(ceph, ceph_conf=ceph.edited("cache", "rbd_cache = false\n", ""))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +108,7 @@ def cache_on(ceph: Ceph) -> list[str]:
         (wrong_key, "the key is missing or wrong, or its rights are too small"),
         (no_key, "the key is missing or wrong"),
         (small_right, "`ceph auth caps client.reader mon 'profile rbd'"),
-        (no_pool, "there is no pool absent: `ceph osd pool create absent"),
+        (no_pool, "for a new array, `ceph osd pool create absent && rbd pool init absent`"),
         (no_conf, "name the cluster's conf with --ceph-conf"),
         (cache_on, "put `rbd_cache = false` into its section [client]"),
     ],

@@ -8,6 +8,7 @@ copy: this Ceph is to be driven and broken, not to keep anything.
 """
 
 import json
+import re
 import shutil
 import uuid
 from collections.abc import Sequence
@@ -140,6 +141,14 @@ class Ceph(Closing):
             *("--monmap", monmap, "--keyring", self.folder / "all.keyring"),
         )
 
+    def edited(self, name: str, pattern: str, replacement: str) -> Path:
+        """Another conf of this cluster, in which `pattern` is replaced."""
+        conf = self.folder / f"{name}.conf"
+        text, count = re.subn(pattern, replacement, self.conf.read_text())
+        assert count
+        conf.write_text(text)
+        return conf
+
     def ceph(self, *words: object) -> str:
         return run(*self.inside, "ceph", "--conf", self.conf, "--connect-timeout", START_SECONDS, *words)
 
@@ -156,7 +165,10 @@ class Ceph(Closing):
     def make_pool(self, name: str) -> None:
         self.ceph("osd", "pool", "create", name, 8)
         self.ceph("osd", "pool", "application", "enable", name, "rbd")
-        wait_until(lambda: self._is_clean(), START_SECONDS, f"pool {name} is clean", pause=0.3)
+        self.wait_until_clean()
+
+    def wait_until_clean(self) -> None:
+        wait_until(self._is_clean, START_SECONDS, "each placement group is clean", pause=0.3)
 
     def _is_clean(self) -> bool:
         groups = self.ask("pg", "stat")["pg_summary"]

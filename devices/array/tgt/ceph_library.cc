@@ -7,6 +7,8 @@
 
 #include <dlfcn.h>
 
+#include <cerrno>
+#include <cstring>
 #include <string>
 
 #include "absl/base/attributes.h"
@@ -58,6 +60,8 @@ absl::Status FindRados(void* handle, CephLibrary* library) {
   LK_FIND(rados_wait_for_latest_osdmap);
   LK_FIND(rados_ioctx_create);
   LK_FIND(rados_ioctx_destroy);
+  LK_FIND(rados_ioctx_get_id);
+  LK_FIND(rados_pool_lookup);
   LK_FIND(rados_mon_command);
   LK_FIND(rados_buffer_free);
   LK_FIND(rados_create_write_op);
@@ -136,6 +140,28 @@ absl::StatusOr<const CephLibrary*> LoadLibraries() {
 absl::StatusOr<const CephLibrary*> LoadCephLibrary() {
   static const absl::StatusOr<const CephLibrary*> loaded = LoadLibraries();
   return loaded;
+}
+
+absl::Status CephError(const std::string& doing, int error) {
+  const std::string message = absl::StrCat("ceph: ", doing, ": ", std::strerror(-error));
+  switch (-error) {
+    case ENOENT:
+      return absl::NotFoundError(message);
+    case EEXIST:
+      return absl::AlreadyExistsError(message);
+    case ENOSPC:
+    case EDQUOT:
+      return absl::ResourceExhaustedError(
+          absl::StrCat(message, "; delete volumes, or give the pool more disks or a larger quota"));
+    case ETIMEDOUT:
+      return absl::UnavailableError(message);
+    case ESHUTDOWN:
+      return absl::UnavailableError(absl::StrCat(message, ": the cluster has shut this client out"));
+    case EBUSY:
+      return absl::FailedPreconditionError(absl::StrCat(message, ": somebody else has it open"));
+    default:
+      return absl::InternalError(message);
+  }
 }
 
 }  // namespace lunkeeper

@@ -10,8 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
+#include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace lunkeeper {
@@ -50,6 +52,8 @@ struct CephLibrary {
   int (*rados_wait_for_latest_osdmap)(Handle cluster);
   int (*rados_ioctx_create)(Handle cluster, const char* pool, Handle* context);
   void (*rados_ioctx_destroy)(Handle context);
+  int64_t (*rados_ioctx_get_id)(Handle context);
+  int64_t (*rados_pool_lookup)(Handle cluster, const char* pool);
   int (*rados_mon_command)(Handle cluster, const char** command, size_t commands, const char* in,
                            size_t in_size, char** out, size_t* out_size, char** text, size_t* text_size);
   void (*rados_buffer_free)(char* buffer);
@@ -121,6 +125,9 @@ struct CephLibrary {
 
 // Once; it stays loaded. FAILED_PRECONDITION: the libraries are not installed.
 absl::StatusOr<const CephLibrary*> LoadCephLibrary();
+
+// `error`: a negative errno of Ceph's.
+absl::Status CephError(const std::string& doing, int error);
 
 // Lists with room for `count` entries, and with more for as long as there are more (-ERANGE; the library then
 // sets `count`). What the last call of `list(entries, &count)` returned.

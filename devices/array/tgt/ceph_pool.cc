@@ -32,37 +32,16 @@ constexpr uint64_t kObjectMap = 8;  // of <rbd/features.h>
 
 }  // namespace
 
-absl::Status CephError(const std::string& doing, int error) {
-  const std::string message = absl::StrCat("ceph: ", doing, ": ", std::strerror(-error));
-  switch (-error) {
-    case ENOENT:
-      return absl::NotFoundError(message);
-    case EEXIST:
-      return absl::AlreadyExistsError(message);
-    case ENOSPC:
-    case EDQUOT:
-      return absl::ResourceExhaustedError(
-          absl::StrCat(message, "; delete volumes, or give the pool more disks or a larger quota"));
-    case ETIMEDOUT:
-      return absl::UnavailableError(message);
-    case ESHUTDOWN:
-      return absl::UnavailableError(absl::StrCat(message, ": the cluster has shut this client out"));
-    case EBUSY:
-      return absl::FailedPreconditionError(absl::StrCat(message, ": somebody else has it open"));
-    default:
-      return absl::InternalError(message);
-  }
-}
-
 absl::StatusOr<std::unique_ptr<CephPool>> CephPool::Connect(const CephOptions& options) {
   ASSIGN_OR_RETURN(const CephLibrary* const ceph, LoadCephLibrary());
   std::unique_ptr<CephPool> pool(new CephPool(*ceph, options));
   RETURN_IF_ERROR(pool->ConnectCluster());
   const int found = ceph->rados_ioctx_create(pool->cluster_, options.pool.c_str(), &pool->context_);
   if (found == -ENOENT) {
-    return absl::FailedPreconditionError(absl::StrCat("ceph: there is no pool ", options.pool,
-                                                      ": `ceph osd pool create ", options.pool,
-                                                      " && rbd pool init ", options.pool, "`"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("ceph: there is no pool ", options.pool,
+                     ": if it was renamed, give it its name again; for a new array, ",
+                     "`ceph osd pool create ", options.pool, " && rbd pool init ", options.pool, "`"));
   }
   if (found < 0) return pool->ExplainRefusal("open pool " + options.pool, found);
   RETURN_IF_ERROR(pool->CheckRights());
@@ -310,6 +289,15 @@ absl::Status CephPool::BlockClient(const std::string& address, absl::Duration la
 absl::Status CephPool::WaitForMap() const {
   const int waited = ceph_.rados_wait_for_latest_osdmap(cluster_);
   return waited < 0 ? CephError("wait for the cluster's map", waited) : absl::OkStatus();
+}
+
+absl::Status CephPool::CheckName() const {
+  const int64_t found = ceph_.rados_pool_lookup(cluster_, options_.pool.c_str());
+  if (found == ceph_.rados_ioctx_get_id(context_)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "ceph: the pool that this agent serves is not ", options_.pool,
+      " any more, and tgtd would find another one there, or none: was it renamed? `ceph osd pool ls detail` "
+      "shows it; `ceph osd pool rename` gives it its name again"));
 }
 
 // As the cluster reckons: what the pool may still take, replicas and quota counted. It is some seconds old.

@@ -21,9 +21,6 @@
 
 namespace lunkeeper {
 
-// `error`: a negative errno of Ceph's.
-absl::Status CephError(const std::string& doing, int error);
-
 // An open image, or a snapshot of one.
 class RbdImage {
  public:
@@ -91,6 +88,10 @@ class CephPool {
   // Until this client knows the cluster's map as it is now. An operation that it begins then is done after
   // no more operation of clients that were blocked.
   absl::Status WaitForMap() const;
+  // OK if the pool still has its name, by which tgtd looks for it, while this client keeps to the pool
+  // itself. Two that somebody has swapped, as when one is replaced by its copy, would share the array's
+  // writes.
+  absl::Status CheckName() const;
   absl::StatusOr<bool> HasObject(const std::string& name) const;
   // All of a small object; nothing: there is none.
   absl::StatusOr<std::optional<std::string>> ReadObject(const std::string& name) const;

@@ -72,6 +72,7 @@ RbdName RbdStore::NameOf(const std::string& path) const {
 absl::StatusOr<LunBacking> RbdStore::BackingOf(const std::string& path) const {
   const RbdName name = NameOf(path);
   RETURN_IF_ERROR(pool_->WaitForMap());
+  RETURN_IF_ERROR(pool_->CheckName());
   const absl::Status ended = lease_->clients().ShutOutEnded(path);
   if (!ended.ok()) LogWarn("array", std::string(ended.message()));  // and it is tried again
   ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, "", /*read_only=*/true));
