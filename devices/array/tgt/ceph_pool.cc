@@ -380,6 +380,10 @@ absl::Status CephPool::ReplaceObject(const std::string& name, const std::optiona
   if (written >= 0) return absl::OkStatus();
   if (written == -ESHUTDOWN)
     return absl::AbortedError(absl::StrCat("ceph: change object ", name, ": this client was shut out"));
+  if (written == -EPERM || written == -EACCES)
+    return absl::PermissionDeniedError(absl::StrCat("ceph: change object ", name, ": the rights of client.",
+                                                    options_.user,
+                                                    " do not allow it any more; was the pool renamed?"));
   if (written <= kDiffers || written == -EEXIST || written == -ENOENT)
     return absl::AbortedError(absl::StrCat("ceph: change object ", name, ": somebody else has changed it"));
   return CephError("change object " + name, written);

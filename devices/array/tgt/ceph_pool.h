@@ -96,7 +96,7 @@ class CephPool {
   // All of a small object; nothing: there is none.
   absl::StatusOr<std::optional<std::string>> ReadObject(const std::string& name) const;
   // One change, from exactly these contents, or from no object, to those. ABORTED: it has others, or the
-  // cluster has shut this client out.
+  // cluster has shut this client out. PERMISSION_DENIED: its user has lost the right.
   absl::Status ReplaceObject(const std::string& name, const std::optional<std::string>& from,
                              const std::string& to) const;
 

@@ -11,8 +11,7 @@
 //
 // A gateway that gives its array away changes nothing of this: its record names its clients as ever, and the
 // next one shuts them out before it opens anything. Only the silence is not waited for. So nothing rests on
-// what the old one does or has left undone, such as a thread that still writes, a tgtd that did not end, or a
-// host that freezes and wakes in the middle.
+// what the old one does or has left undone: a thread that still writes, a tgtd that lives, a host that wakes.
 #include "devices/array/tgt/gateway_lease.h"
 
 #include <algorithm>
@@ -235,8 +234,9 @@ absl::Status GatewayLease::ChangeRecord(const std::function<void(GatewayRecord&)
       record_ = std::move(next);
       renewed_ = begun;
     }
-    lost_ = last || absl::IsAborted(changed);
-    if (!absl::IsAborted(changed)) return changed;
+    const bool lost = absl::IsAborted(changed) || absl::IsPermissionDenied(changed);
+    lost_ = last || lost;
+    if (!lost) return changed;
   }
   TellLost(changed);
   return absl::UnavailableError(changed.message());

@@ -53,8 +53,8 @@ struct GatewayLeaseOptions {
   // it watches on. An error is TakeArray's own. Without it TakeArray fails with `lives`.
   std::function<absl::Status(const absl::Status& lives)> stand_by = nullptr;
   bool gives_away = false;  // first what this folder's agent has by the record; then it is a stranger
-  // Called once, on any thread: another gateway has the array, or has shut this one out. Nothing that this
-  // process still writes arrives, so it is to end.
+  // Called once, on any thread: another gateway has the array, or has shut this one out; or (then `why` is
+  // PERMISSION_DENIED) its user has lost the rights. Nothing that is still written arrives: it is to end.
   std::function<void(const absl::Status& why)> on_lost;
   // Asked some times in `takeover_after` while renewals fail, on a thread of its own: which other gateways
   // are seen to serve, other than by Ceph. That one begins to is on_lost. It answers in about a second.

@@ -142,8 +142,9 @@ absl::StatusOr<std::string> NameHolder(const TgtArrayOptions& options) {
 // Its own tgtd would answer nodes with errors. Nothing of this process can be used again: its clients of Ceph
 // are shut out for good, so the next agent is another process.
 [[noreturn]] void EndAtOnce(const std::string& pool_dir, const absl::Status& why) {
-  LogError("array", "another gateway has taken the array: this one ends, and its tgtd with it",
-           {{"why", std::string(why.message())}});
+  const std::string what =
+      absl::IsPermissionDenied(why) ? "Ceph refuses this gateway" : "another gateway has taken the array";
+  LogError("array", what + ": this one ends, and its tgtd with it", {{"why", std::string(why.message())}});
   const std::vector<UniqueFd> locks = KillTgtdsForGood(pool_dir, kEndsAtOnce);
   ::_exit(1);  // and the kernel gives the locks up only when no thread is left that could start a tgtd
 }
