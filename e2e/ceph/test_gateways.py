@@ -13,17 +13,10 @@ import pytest
 from harness.checker import BlockChecker
 from harness.ceph import Ceph
 from harness.cleanup import wait_until
-from harness.gateways import Gateway, Machine, path_of, status_of
+from harness.gateways import Gateway, Machine, path_of, status_of, volume_in_use
 from harness.processes import state_of
 from harness.rig import Rig
 from harness.volume import MIB, Volume
-
-
-def volume_in_use(rig: Rig) -> tuple[Volume, BlockChecker]:
-    volume = Volume(rig, rig.nodes[0], "v", block=True, size=16 * MIB).up(with_controller=True)
-    checker = BlockChecker(volume).start()
-    checker.wait_for_writes(300)
-    return volume, checker
 
 
 def first_of(rig: Rig) -> Machine:

@@ -19,7 +19,16 @@ from agent.agents import page
 from harness import docs
 from harness.checker import BlockChecker
 from harness.cleanup import wait_until
-from harness.gateways import Gateway, Machine, path_of, serves, status_of
+from harness.gateways import (
+    Gateway,
+    Machine,
+    await_both,
+    machines,
+    path_of,
+    serves,
+    stands_by,
+    status_of,
+)
 from harness.processes import Daemon, free_port, state_of
 from harness.rig import Rig, Server
 from harness.volume import MIB, Volume
@@ -45,15 +54,6 @@ def hand_over(server: Server, folder: Path) -> str:
     code, said = finish(handover(server, folder))
     assert code == 0, f"{said}\n{server.tail()}"
     return said
-
-
-def stands_by(server: Server) -> bool:
-    """Whether it does now; one that has ended is started again, as by systemd."""
-    if not server.running():
-        server.start()
-    said = server.log.read_text()
-    others = ("tgtd serves", "looking whether another")
-    return said.rfind("this agent stands by") > max(map(said.rfind, others))
 
 
 class Writer:
@@ -96,28 +96,6 @@ def writing(rig: Rig) -> Iterator[Writer]:
     yield writer
     writer.goes_on()
     writer.end()
-
-
-def await_both(first: Machine, second: Machine) -> tuple[Machine, Machine]:
-    """Until one serves and the other stands by, whichever; in this order."""
-    found: list[tuple[Machine, Machine]] = []
-
-    def settled() -> bool:
-        for one, other in ((first, second), (second, first)):
-            if serves(one.agent) and stands_by(other.agent):
-                found.append((one, other))
-                return True
-        return False
-
-    wait_until(settled, 120, lambda: f"one serves\n{first.agent.tail()}\n{second.agent.tail()}")
-    return found[-1]
-
-
-def machines(rig: Rig, second: Gateway) -> tuple[Machine, Machine]:
-    """The first serves, the second one stands by."""
-    second.start()
-    wait_until(second.stands_by, 60, "the second one stands by")
-    return Machine(rig.controller, rig.tgt_socket(0)), Machine(second, second.tgt_socket)
 
 
 @BOTH

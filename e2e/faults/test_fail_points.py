@@ -44,6 +44,10 @@ ELSEWHERE = {
         for step in ("begun", "closed", "stopped", "released")
     },
     **{
+        f"array.takeover.{step}": "ceph/test_takeover_steps.py"
+        for step in ("taken", "shut_out", "named", "catalogue_open")
+    },
+    **{
         f"handover.{step}": "devices/datapath/datapath_handover_test.cc"
         for step in (
             "predecessor.sent",

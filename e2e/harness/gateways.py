@@ -9,13 +9,24 @@ import subprocess
 from pathlib import Path
 
 from harness.ceph import Ceph
+from harness.checker import BlockChecker
+from harness.cleanup import wait_until
 from harness.places import LUNKEEPER
 from harness.processes import kill_pid, listener_of
 from harness.rig import CLUSTER, LIST_PORTALS, TGT_SOCKETS, Rig, Server, free_control_port
+from harness.volume import MIB, Volume
 
 
 def options_of(ceph: Ceph) -> list[str]:
     return [f"--store=rbd:{ceph.POOL}", f"--ceph-conf={ceph.conf}"]
+
+
+def volume_in_use(rig: Rig) -> tuple[Volume, BlockChecker]:
+    """On the first node, under a writer that checks every byte."""
+    volume = Volume(rig, rig.nodes[0], "v", block=True, size=16 * MIB).up(with_controller=True)
+    checker = BlockChecker(volume).start()
+    checker.wait_for_writes(300)
+    return volume, checker
 
 
 class Gateway(Server):
@@ -73,6 +84,15 @@ def serves(gateway: Server) -> bool:
     return gateway.ready()
 
 
+def stands_by(server: Server) -> bool:
+    """Whether it does now; one that has ended is started again, as by systemd."""
+    if not server.running():
+        server.start()
+    said = server.log.read_text()
+    others = ("tgtd serves", "looking whether another")
+    return said.rfind("this agent stands by") > max(map(said.rfind, others))
+
+
 class Machine:
     """A gateway's agent and tgtd, which fail together."""
 
@@ -105,3 +125,25 @@ class Machine:
 
     def is_gone(self) -> bool:
         return not self.agent.running() and self.tgtd() is None
+
+
+def await_both(first: Machine, second: Machine) -> tuple[Machine, Machine]:
+    """Until one serves and the other stands by, whichever; in this order."""
+    found: list[tuple[Machine, Machine]] = []
+
+    def settled() -> bool:
+        for one, other in ((first, second), (second, first)):
+            if serves(one.agent) and stands_by(other.agent):
+                found.append((one, other))
+                return True
+        return False
+
+    wait_until(settled, 120, lambda: f"one serves\n{first.agent.tail()}\n{second.agent.tail()}")
+    return found[-1]
+
+
+def machines(rig: Rig, second: Gateway) -> tuple[Machine, Machine]:
+    """The first serves, the second one stands by."""
+    second.start()
+    wait_until(second.stands_by, 60, "the second one stands by")
+    return Machine(rig.controller, rig.tgt_socket(0)), Machine(second, second.tgt_socket)

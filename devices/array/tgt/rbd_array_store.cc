@@ -22,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/fail_point.h"
 #include "base/host_name.h"
 #include "base/log.h"
 #include "base/open_portal.h"
@@ -208,11 +209,13 @@ absl::StatusOr<std::unique_ptr<GatewayLease>> TakeLease(const CephPool& pool,
            // One that stands by has its portal closed.
            .list_serving = [peers = options.peer_portals] { return ListOpenPortals(peers, kPeerAnswers); },
            .on_started = [starts] { starts.ForgetStarts(); }}));
+  FAIL_POINT("array.takeover.taken");
   const bool goes_on = serves && lease->tgtds_go_on();
   if (goes_on && starts.IsTimeToLeave()) RETURN_IF_ERROR(LeaveToStandby(*lease, options, starts));
   starts.CountUp();
   if (!goes_on) lease->ReleaseUnlessServed();
   RETURN_IF_ERROR(lease->ShutOut());
+  FAIL_POINT("array.takeover.shut_out");
   if (!lease->tgtds_go_on()) RETURN_IF_ERROR(KillTgtds(options.pool_dir, kTgtdEnds));
   lease->times().EndPhase("shut_out");
   return lease;
@@ -250,12 +253,14 @@ absl::StatusOr<OpenedStore> OpenRbdStore(const TgtArrayOptions& options, uint64_
   RETURN_IF_ERROR(TakeLock(connected, FirstPiece(file), options.name, lease->shut_out()));
   ASSIGN_OR_RETURN(const ClientAddress catalogue, PrepareSqlite(connected));
   RETURN_IF_ERROR(lease->BeginServing(catalogue));
+  FAIL_POINT("array.takeover.named");
   OpenedStore store;
   store.lease = lease.get();
   images->KeepLease(std::move(lease));
   ASSIGN_OR_RETURN(
       store.catalogue,
       Catalogue::Open(absl::StrCat("file:///", options.ceph.pool, ":/", file, "?vfs=ceph"), options.name));
+  FAIL_POINT("array.takeover.catalogue_open");
   store.lease->times().EndPhase("catalogue");
   LogInfo("array", "the catalogue is open");
   store.images = std::move(images);
