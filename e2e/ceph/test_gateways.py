@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import signal
@@ -10,7 +11,7 @@ import time
 
 import pytest
 
-from harness.checker import BlockChecker
+from harness.checker import BAD_DATA, GOOD, BlockChecker
 from harness.ceph import Ceph
 from harness.cleanup import wait_until
 from harness.gateways import Gateway, Machine, path_of, status_of, volume_in_use
@@ -62,16 +63,23 @@ def test_a_gateway_freezes_and_a_writer_goes_on_without_an_error(rig: Rig, secon
     volume.down(with_controller=True).delete()
 
 
-@pytest.mark.parametrize("second", ["a portal of its own"], indirect=True)
-def test_a_frozen_gateway_is_taken_over_and_writes_nothing_after_it_thaws(
-    rig: Rig, second: Gateway
-) -> None:
+@dataclasses.dataclass
+class TakenOver:
+    """A frozen gateway whose array another one has taken, with what its node had sent in its hands."""
+
+    first: Machine
+    agent: int
+    tgtd: int
+    moved: Volume  # the volume, on another node and at the other gateway
+    writer: BlockChecker  # there
+
+
+def taken_over(rig: Rig, second: Gateway) -> TakenOver:
     frozen, there = rig.nodes
     frozen_id = frozen.id
     _, checker = volume_in_use(rig)
     first = first_of(rig)
     agent, tgtd = first.freeze()
-    # What the node has sent stays in the frozen tgtd's hands.
     frozen.server.kill()
     frozen.datapath.kill()
     wait_until(lambda: not checker.running(), 60, "the writer gets an error")
@@ -82,16 +90,43 @@ def test_a_frozen_gateway_is_taken_over_and_writes_nothing_after_it_thaws(
     checker.verify(moved)
     writer = BlockChecker(moved).start()
     writer.wait_for_writes(2000, seconds=120)
-    os.kill(tgtd, signal.SIGCONT)
-    wait_until(lambda: first.tgtd() == tgtd, 60, "the old tgtd runs again")
-    writer.wait_for_writes(300, seconds=120)
+    return TakenOver(first, agent, tgtd, moved, writer)
+
+
+@pytest.mark.parametrize("second", ["a portal of its own"], indirect=True)
+def test_a_frozen_gateway_is_taken_over_and_writes_nothing_after_it_thaws(
+    rig: Rig, second: Gateway
+) -> None:
+    it = taken_over(rig, second)
+    os.kill(it.tgtd, signal.SIGCONT)
+    wait_until(lambda: it.first.tgtd() == it.tgtd, 60, "the old tgtd runs again")
+    it.writer.wait_for_writes(300, seconds=120)
     time.sleep(1)  # for what it had in hand
-    os.kill(agent, signal.SIGCONT)
-    wait_until(first.is_gone, 60, "the old gateway has ended, and its tgtd")
-    assert "another gateway has taken the array" in first.agent.log.read_text()
-    writer.stop_good()
-    writer.verify()
-    moved.down(with_controller=True).delete()
+    os.kill(it.agent, signal.SIGCONT)
+    wait_until(it.first.is_gone, 60, "the old gateway has ended, and its tgtd")
+    assert "another gateway has taken the array" in it.first.agent.log.read_text()
+    it.writer.stop_good()
+    it.writer.verify()
+    it.moved.down(with_controller=True).delete()
+
+
+@pytest.mark.parametrize("second", ["a portal of its own"], indirect=True)
+def test_one_that_thaws_when_the_blocklist_has_forgotten_it_loses_data(
+    rig: Rig, second: Gateway, ceph: Ceph
+) -> None:
+    """A negative control of the test above: the entries are what keeps it out, until they expire."""
+    it = taken_over(rig, second)
+    ceph.ceph("osd", "blocklist", "clear")
+    os.kill(it.tgtd, signal.SIGCONT)
+    wait_until(lambda: it.first.tgtd() == it.tgtd, 60, "the old tgtd runs again")
+    time.sleep(5)
+    code, counters = it.writer.stop()
+    print(counters)
+    if code == GOOD:
+        with pytest.raises(AssertionError, match=f"exit code {BAD_DATA}"):
+            it.writer.verify()
+    else:
+        assert code == BAD_DATA, counters
 
 
 @pytest.mark.parametrize("second", ["both portals are in the grants"], indirect=True)
