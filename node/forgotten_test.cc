@@ -29,8 +29,12 @@ struct KubeletFixture : NodeFixture {
   void FailDevice() { initiator.SetHealth(volume, DeviceHealth::kFailed, "fenced"); }
   void SetGracePeriod(absl::Duration grace_period) { SetPeriods(grace_period, absl::InfiniteDuration()); }
   void SetPeriods(absl::Duration grace_period, absl::Duration idle_period) {
-    NodeServiceOptions options{
-        .node = node, .grace_period = grace_period, .idle_period = idle_period, .doubt = {}, .topology = {}};
+    NodeServiceOptions options{.node = node,
+                               .grace_period = grace_period,
+                               .idle_period = idle_period,
+                               .stages_for_publish = true,
+                               .doubt = {},
+                               .topology = {}};
     service = std::make_unique<NodeService>(options, initiator, initiator, filesystem, mounter, grants.get());
   }
 
@@ -108,6 +112,20 @@ TEST_CASE("a device that works is left to a kubelet that still calls for it") {
   CHECK(f.PublishThere() == StatusCode::UNAVAILABLE);
   f.service->RemoveForgotten();  // its time begins anew
   CHECK(f.PublishThere() == StatusCode::OK);
+}
+
+// As while a Secret is missing that kubelet has to hand over with the publish: it does not call then.
+TEST_CASE("a volume that was taken for forgotten is staged by the publish that comes after all") {
+  KubeletFixture f(/*block=*/GENERATE(false, true));
+  f.SetPeriods(absl::ZeroDuration(), absl::ZeroDuration());
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  f.service->RemoveForgotten();
+  REQUIRE(f.IsClean());
+  CHECK(f.PublishThere() == StatusCode::OK);
+  CHECK(f.Granted());
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  CHECK(f.Unstage(f.volume.value(), f.global) == StatusCode::OK);
+  CHECK(f.IsClean());
 }
 
 // Failover deletes such a pod by its failed device, once the array is back.

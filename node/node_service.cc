@@ -43,7 +43,7 @@ NodeService::NodeService(NodeServiceOptions options, Initiator& initiator, Initi
                          Filesystem& filesystem, Mounter& mounter, GrantSource* grants)
     : options_(std::move(options)),
       stager_(options_.node, initiator, filesystem, mounter, grants),
-      publisher_(initiator, mounter, grants, stager_),
+      publisher_(initiator, mounter, grants, stager_, options_.stages_for_publish),
       mounted_(initiator, filesystem, mounter),
       health_(prober, filesystem, mounter, grants),
       sweeper_(options_.grace_period, options_.idle_period, options_.doubt, stager_, initiator, mounter,
@@ -109,7 +109,9 @@ grpc::Status NodeService::NodePublishVolume(grpc::ServerContext* context,
     ASSIGN_OR_RETURN(const PublishRequest publish, ParsePublishRequest(*request, DeadlineOf(context)));
     ASSIGN_OR_RETURN(const auto guard, LockVolume(publish.volume));
     const absl::Status status = publisher_.PublishVolume(publish);
-    if (!status.ok()) sweeper_.NoteRefusal(publish.volume);
+    if (status.ok()) return status;
+    sweeper_.NoteRefusal(publish.volume);
+    if (options_.stages_for_publish) sweeper_.GrantMayStillCome();
     return status;
   });
 }

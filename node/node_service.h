@@ -29,6 +29,9 @@ struct NodeServiceOptions {
   // The time after its last call that a device which works, and which no pod has, is left to the
   // orchestrator. For kubelet alone: others may stage long before they publish.
   absl::Duration idle_period = absl::InfiniteDuration();
+  // Whether a publish stages a volume that has no device. For kubelet alone: it has staged the volume, and
+  // does not do so again: RemoveForgotten has unstaged it meanwhile.
+  bool stages_for_publish = false;
   // A controller notices within this time that a caller has gone.
   absl::Duration doubt = absl::Seconds(30);
   std::map<std::string, std::string> topology;  // segments; see ReachableArray

@@ -26,9 +26,18 @@ bool WantsReadOnly(const PublishRequest& request, const Device& device) {
 
 bool IsNode(const Mount& mount) { return mount.is_node; }
 
+StageRequest ToStageRequest(const PublishRequest& request) {
+  return {.volume = request.volume,
+          .staging_path = request.staging_path,
+          .capability = request.capability,
+          .published = request.published,
+          .deadline = request.deadline};
+}
+
 }  // namespace
 
 absl::Status Publisher::PublishVolume(const PublishRequest& request) {
+  if (stages_unstaged_) RETURN_IF_ERROR(StageUnstaged(request));
   ASSIGN_OR_RETURN(const Device device, FindLiveDevice(request));
   RETURN_IF_ERROR(ReopenClosed(request, device));
   ASSIGN_OR_RETURN(const UniqueFd held, device_mounts_.HoldDevice(device));
@@ -43,17 +52,24 @@ absl::Status Publisher::PublishVolume(const PublishRequest& request) {
   return request.capability.block ? SettleBlockAccess(device) : absl::OkStatus();
 }
 
+// LeftoverSweeper takes a volume for forgotten that kubelet could not publish for some minutes, without a
+// call here: a Secret that it has to hand over was missing, for instance.
+absl::Status Publisher::StageUnstaged(const PublishRequest& request) {
+  ASSIGN_OR_RETURN(const std::optional<Device> device, initiator_.Find(request.volume));
+  return device ? absl::OkStatus() : stager_.StageVolume(ToStageRequest(request));
+}
+
 // Kubelet keeps a volume staged for as long as any pod of the node wants it. So the pod that follows at once
 // on the last one, in a rollout or after a deletion by force, would get a file system that has closed itself
-// after an error, and get it so at each new try. Once nobody is on it, it is checked and mounted anew.
+// after an error, and get it so at each new try. Once nobody is on it, it is checked and mounted anew. One
+// that is mounted nowhere is in the middle of that: a tool is at work on it, or the process that began it has
+// died.
 absl::Status Publisher::ReopenClosed(const PublishRequest& request, const Device& device) {
-  if (request.capability.block || WantsReadOnly(request, device)) return absl::OkStatus();
-  if (device.health != DeviceHealth::kHealthy) return absl::OkStatus();
+  if (request.capability.block || device.health != DeviceHealth::kHealthy) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<Mount> mounts, device_mounts_.ListMountsOf(device));
   const Mount* staged = TopMountAt(mounts, request.staging_path);
-  const bool closed = staged != nullptr && HasClosedItself(*staged);
-  // An earlier call may have left it unmounted, with a tool at work.
-  if (!closed && !(mounts.empty() && IsReopening(device))) return absl::OkStatus();
+  const bool closed = staged != nullptr && HasClosedItself(*staged) && !WantsReadOnly(request, device);
+  if (!closed && !mounts.empty()) return absl::OkStatus();
   if (TopMountAt(mounts, request.target_path) != nullptr) return absl::OkStatus();  // a repeated call
   for (const Mount& mount : mounts) {
     if (mount.target == request.staging_path) continue;
@@ -61,26 +77,7 @@ absl::Status Publisher::ReopenClosed(const PublishRequest& request, const Device
                         absl::StrCat("its file system met an error and became read-only, and ", mount.target,
                                      " uses it; end that pod, and it is checked and mounted anew"));
   }
-  SetReopening(device, true);
-  RETURN_IF_ERROR(stager_.StageAgain({.volume = request.volume,
-                                      .staging_path = request.staging_path,
-                                      .capability = request.capability,
-                                      .published = request.published,
-                                      .deadline = request.deadline},
-                                     device));
-  SetReopening(device, false);
-  return absl::OkStatus();
-}
-
-bool Publisher::IsReopening(const Device& device) {
-  absl::MutexLock lock(&mutex_);
-  return reopening_.contains(device.path);
-}
-
-void Publisher::SetReopening(const Device& device, bool reopening) {
-  absl::MutexLock lock(&mutex_);
-  reopening_.erase(device.path);
-  if (reopening) reopening_.insert(device.path);
+  return stager_.StageAgain(ToStageRequest(request), device);
 }
 
 // Something is mounted at the target already: fine if it is what was asked for.

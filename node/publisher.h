@@ -5,14 +5,11 @@
 // as a stage for a file system that has to be checked; the message names the volume and says what to do.
 
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "devices/datapath/initiator.h"
 #include "devices/filesystem/mounter.h"
@@ -40,8 +37,10 @@ enum class TargetPath { kRemoved, kKept };
 class Publisher {
  public:
   // `grants` may be null: then nobody is asked whether the node still has its grant. All outlive this.
-  Publisher(Initiator& initiator, Mounter& mounter, GrantSource* grants, Stager& stager)
-      : initiator_(initiator),
+  // `stages_unstaged`: NodeServiceOptions::stages_for_publish.
+  Publisher(Initiator& initiator, Mounter& mounter, GrantSource* grants, Stager& stager, bool stages_unstaged)
+      : stages_unstaged_(stages_unstaged),
+        initiator_(initiator),
         mounter_(mounter),
         grants_(grants),
         stager_(stager),
@@ -52,10 +51,9 @@ class Publisher {
                                absl::Time deadline);
 
  private:
+  absl::Status StageUnstaged(const PublishRequest& request);
   absl::StatusOr<Device> FindLiveDevice(const PublishRequest& request);
   absl::Status ReopenClosed(const PublishRequest& request, const Device& device);
-  bool IsReopening(const Device& device);
-  void SetReopening(const Device& device, bool reopening);
   absl::Status CheckGranted(const PublishRequest& request, const Device& device);
   absl::Status CheckStagedFor(const PublishRequest& request, const Device& device,
                               const std::vector<Mount>& mounts);
@@ -66,16 +64,12 @@ class Publisher {
   absl::Status SettleBlockAccess(const Device& device);
   absl::Status SettleRemaining(const VolumeId& volume);
 
+  const bool stages_unstaged_;
   Initiator& initiator_;
   Mounter& mounter_;
   GrantSource* const grants_;
   Stager& stager_;
   DeviceMounts device_mounts_;
-
-  absl::Mutex mutex_;
-  // Paths of devices that are unmounted to be checked. A process that begins anew knows none: they wait for
-  // an unstage. No other volume has such a path soon (loop_device.cc).
-  std::set<std::string> reopening_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lunkeeper

@@ -50,6 +50,20 @@ TEST_CASE("a check for the next pod that takes longer than its call is gone on w
   CHECK(f.MountCount() == 2);
 }
 
+// As a plugin that is updated while e2fsck works.
+TEST_CASE("a check for the next pod that died with its process is begun anew") {
+  ClosedFixture f;
+  const bool reader = GENERATE(false, true);
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  f.filesystem.FailNext("Check", absl::AbortedError("e2fsck is still at work"));
+  CHECK(f.Publish(f.next) == StatusCode::ABORTED);
+  f.service = f.MakeService(f.grants.get());
+  f.next.set_readonly(reader);
+  CHECK(f.Publish(f.next) == StatusCode::OK);
+  CHECK_FALSE(f.IsClosed());
+  CHECK(f.MountCount() == 2);
+}
+
 TEST_CASE("a reader gets a file system that closed itself as it is") {
   ClosedFixture f;
   f.next.set_readonly(true);

@@ -91,7 +91,8 @@ class Services {
     NodeServiceOptions node;
     node.node = backends.node;
     node.max_volumes = options_.max_volumes_per_node;
-    if (!options_.registration_dir.empty()) node.idle_period = kKubeletForgets;
+    node.stages_for_publish = !options_.registration_dir.empty();
+    if (node.stages_for_publish) node.idle_period = kKubeletForgets;
     for (const std::string& name : options_.array_names) node.topology.insert(ReachableArray(name));
     node_ = std::make_unique<NodeService>(std::move(node), *backends.initiator, *backends.prober,
                                           *backends.filesystem, *backends.mounter, backends.grants.get());
