@@ -70,6 +70,21 @@ TEST_CASE("grants in use, and those that the orchestrator took, stay") {
   CHECK(f.Publish() == StatusCode::OK);
 }
 
+// As after `rm -rf /run/lunkeeper` and a start of both: the old data path serves on, by its grant.
+TEST_CASE("a grant stays while a device that the data path does not know is mounted") {
+  FlakyFixture f;
+  f.capability = NodeFixture::Capability(AccessMode::SINGLE_NODE_WRITER, /*block=*/GENERATE(false, true));
+  REQUIRE(f.Stage() == StatusCode::OK);
+  REQUIRE(f.Publish() == StatusCode::OK);
+  f.initiator.Replace();
+  f.service = f.MakeService(&f.flaky);
+  f.service->ReturnUnusedGrants();
+  CHECK(f.Granted());
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  CHECK(f.Unstage() == StatusCode::OK);
+  CHECK(f.IsClean());
+}
+
 TEST_CASE("a stage in progress keeps its grant") {
   FlakyFixture f;
   const NodeId other("worker-2.fedcba9876543210");

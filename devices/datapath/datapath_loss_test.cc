@@ -2,6 +2,7 @@
 // real.
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -75,6 +76,19 @@ TEST_CASE("a volume that is attached again after a loss is detached without a wo
   CHECK(rig.datapath.log().find("attached again after its data path died") != std::string::npos);
   WriteUnsynced(again.path);
   CHECK(rig.datapath.initiator().Detach(again.volume).ok());
+}
+
+// As one that was started after the first one's folder was removed: it has another identity.
+TEST_CASE("a device is seen to be a data path's by one that knows nothing of it") {
+  AttachedLun rig(64 * kMiB);
+  TempDir elsewhere;
+  Datapath other(elsewhere);
+  CHECK(other.initiator().List()->empty());
+  struct stat device = {}, none = {};
+  REQUIRE(::stat(rig.device.path.c_str(), &device) == 0);
+  REQUIRE(::stat("/dev/null", &none) == 0);
+  CHECK(other.initiator().IsOfAnyDatapath(device.st_rdev));
+  CHECK_FALSE(other.initiator().IsOfAnyDatapath(none.st_rdev));
 }
 
 TEST_CASE("a machine that was started anew has nothing to tell") {

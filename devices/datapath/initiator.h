@@ -8,6 +8,8 @@
 //   PERMISSION_DENIED    the target refused the login: the grant is gone (fenced or released)
 //   RESOURCE_EXHAUSTED   no loop device, no memory in the pool
 
+#include <sys/types.h>
+
 #include <optional>
 #include <string>
 #include <vector>
@@ -106,6 +108,9 @@ class Initiator {
   virtual absl::StatusOr<std::vector<Device>> List() = 0;
   // nullopt: not attached.
   virtual absl::StatusOr<std::optional<Device>> Find(const VolumeId& volume) = 0;
+  // Whether a data path of this machine made the block device of that number: this one, or one that this one
+  // knows nothing of. Asks only the kernel, and waits for nothing.
+  virtual bool IsOfAnyDatapath(dev_t number) = 0;
 };
 
 }  // namespace lunkeeper

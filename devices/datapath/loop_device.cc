@@ -30,11 +30,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/child.h"
 #include "base/random.h"
 #include "base/status_macros.h"
+#include "devices/datapath/loop_tag.h"
 
 namespace lunkeeper {
 namespace {
@@ -44,18 +44,11 @@ constexpr int kLoopMajor = 7;
 constexpr int kFirstNumber = 4096;
 constexpr int kMinors = 1 << 20;  // MINORBITS of the kernel
 constexpr int kDraws = 1000;      // a number that is taken is drawn again
-constexpr size_t kPrefixLength = 11;
 constexpr absl::Duration kSweepTimeout = absl::Seconds(2);
 // A device that somebody has open is tried again for a second: udev and blkid open each new device for a
 // moment.
 constexpr int kAttempts = 20;
 constexpr absl::Duration kPause = absl::Milliseconds(50);
-
-uint64_t HashOf(const std::string& text) {  // FNV-1a
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
 
 // What a child found out, from errno. Plain data: it goes through a socket.
 struct LoopReport {
@@ -225,12 +218,6 @@ void ClearIfUnused(int loop, LoopReport* report) {
   report->error = EBUSY;
 }
 
-// Says in sysfs whose device it is, of the supervisor whose prefix `tag` begins with. A limit larger than any
-// device limits nothing.
-uint64_t MarkOf(const std::string& tag) {
-  return (uint64_t{1} << 62) | static_cast<uint32_t>(HashOf(tag.substr(0, kPrefixLength)));
-}
-
 // A step of the closing, with a copy of the device's descriptor.
 absl::StatusOr<LoopReport> CloseInChild(const LoopDevice& loop, absl::Time deadline,
                                         void (*step)(int loop, LoopReport*)) {
@@ -256,26 +243,12 @@ std::vector<int> ListNumbers(const std::function<bool(const std::filesystem::pat
 
 }  // namespace
 
-std::string LoopTagPrefix(const std::string& socket_path) {
-  const std::filesystem::path path(socket_path);
-  const std::string directory = path.parent_path().empty() ? "." : path.parent_path().string();
-  struct stat status = {};
-  ::stat(directory.c_str(), &status);
-  const std::string identity = absl::StrCat(status.st_dev, ":", status.st_ino, ":", path.filename().string());
-  return absl::StrFormat("lk%08x/", static_cast<uint32_t>(HashOf(identity)));  // of kPrefixLength
-}
-
-std::string LoopTag(const std::string& prefix, const std::string& volume) {
-  if (prefix.size() + volume.size() < LO_NAME_SIZE) return prefix + volume;
-  return absl::StrFormat("%s#%016x", prefix, HashOf(volume));
-}
-
 absl::StatusOr<LoopDevice> MakeLoop(int fuse_root, const LoopOptions& options, absl::Time deadline) {
   loop_config config = {};
   config.block_size = options.block_size;
   config.info.lo_flags =
       LO_FLAGS_DIRECT_IO | LO_FLAGS_AUTOCLEAR | (options.read_only ? LO_FLAGS_READ_ONLY : 0);
-  config.info.lo_sizelimit = MarkOf(options.tag);
+  config.info.lo_sizelimit = LoopMark(options.tag);
   std::strncpy(reinterpret_cast<char*>(config.info.lo_file_name), options.tag.c_str(), LO_NAME_SIZE - 1);
   const int number_limit = NumberLimit();
   LoopDevice loop;
@@ -373,12 +346,10 @@ void SweepLoops() {
 // Others' devices are not even opened: one that hangs in the kernel would hang this process, too. Orphans do
 // not, since their FUSE connections ended with the supervisor.
 std::vector<FoundLoop> FindLoops(const std::string& prefix, const std::function<bool(int number)>& skip) {
-  const uint64_t mark = MarkOf(prefix);
+  const uint64_t mark = LoopMark(prefix);
   std::vector<FoundLoop> found;
-  for (const int loop_number : ListNumbers([&](const std::filesystem::path& folder) {
-         uint64_t limit = 0;
-         return std::ifstream(folder / "loop/sizelimit") >> limit && limit == mark;
-       })) {
+  for (const int loop_number :
+       ListNumbers([&](const std::filesystem::path& folder) { return ReadLoopMark(folder) == mark; })) {
     if (skip(loop_number)) continue;
     const UniqueFd device(::open(absl::StrCat("/dev/loop", loop_number).c_str(), O_RDONLY | O_CLOEXEC));
     loop_info64 info = {};

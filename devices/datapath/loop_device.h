@@ -32,12 +32,6 @@ struct LoopOptions {
   bool read_only = false;
 };
 
-// What a loop device's tag begins with for the supervisor whose control socket is at `socket_path`, wherever
-// that is mounted.
-std::string LoopTagPrefix(const std::string& socket_path);
-// At most 63 characters; a name that does not fit is replaced by its hash.
-std::string LoopTag(const std::string& prefix, const std::string& volume);
-
 absl::StatusOr<LoopDevice> MakeLoop(int fuse_root, const LoopOptions& options, absl::Time deadline);
 
 // Makes the device as large as its file is now.

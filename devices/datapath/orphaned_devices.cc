@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/steady_deadline.h"
+#include "devices/datapath/loop_tag.h"
 
 namespace lunkeeper {
 namespace {

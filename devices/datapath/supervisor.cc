@@ -37,6 +37,7 @@
 #include "devices/datapath/duplicates.h"
 #include "devices/datapath/locked_memory.h"
 #include "devices/datapath/loop_device.h"
+#include "devices/datapath/loop_tag.h"
 #include "devices/datapath/succession.h"
 
 namespace lunkeeper {

@@ -20,6 +20,7 @@
 #include "devices/datapath/control_socket.h"
 #include "devices/datapath/datapath_lock.h"
 #include "devices/datapath/limits_message.h"
+#include "devices/datapath/loop_tag.h"
 #include "devices/datapath/orphaned_devices.h"
 
 namespace lunkeeper {
@@ -195,6 +196,8 @@ class UserInitiator final : public Initiator {
     if (devices.empty()) return std::nullopt;
     return std::move(devices[0]);
   }
+
+  bool IsOfAnyDatapath(dev_t number) override { return IsMarkedLoop(number); }
 
  private:
   absl::StatusOr<Device> CallForDevice(const datapath::Request& message, absl::Duration timeout) const {

@@ -26,6 +26,7 @@
 #include "base/status_macros.h"
 #include "base/steady_deadline.h"
 #include "devices/datapath/limits_message.h"
+#include "devices/datapath/loop_tag.h"
 
 namespace lunkeeper {
 namespace {

@@ -137,6 +137,11 @@ void FakeInitiator::DieAfterAttach() {
   die_after_attach_ = true;
 }
 
+void FakeInitiator::Replace() {
+  absl::MutexLock lock(&mu_);
+  devices_.clear();
+}
+
 void FakeInitiator::SetHealth(const VolumeId& volume, DeviceHealth health, const std::string& reason) {
   absl::MutexLock lock(&mu_);
   devices_.at(volume).health = health;

@@ -26,6 +26,7 @@ class FakeInitiator final : public Initiator {
   absl::StatusOr<Device> Resize(const VolumeId& volume) override;
   absl::StatusOr<std::vector<Device>> List() override;
   absl::StatusOr<std::optional<Device>> Find(const VolumeId& volume) override;
+  bool IsOfAnyDatapath(dev_t) override { return true; }  // a fake mount table has no other devices
 
   // Where Resize learns the LUN's size; without it a LUN has the size it was attached with.
   void SetLunSize(std::function<absl::StatusOr<uint64_t>(const VolumeId&)> lun_size);
@@ -35,6 +36,8 @@ class FakeInitiator final : public Initiator {
   // The data path dies when the next Attach has answered: no volume has a device any more, and the paths are
   // free for others.
   void DieAfterAttach();
+  // Another data path answers from now on, and the devices of this one stay.
+  void Replace();
   // Of an attached volume.
   void SetHealth(const VolumeId& volume, DeviceHealth health, const std::string& reason);
 
