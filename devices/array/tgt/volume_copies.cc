@@ -1,6 +1,7 @@
 // A copy ends in one of three ways:
 //   done         the row becomes ready, the file gets its name, and the source is free for waiting nodes
-//   failed       the row is deleted; the caller that waits gets the error, and may ask again
+//   failed       the row is deleted, however often that has to be tried; the caller that waits gets the
+//                error, and may ask again
 //   given up     the program stops: the row stays as it is, and ResumeCopies begins anew at the next start
 #include "devices/array/tgt/volume_copies.h"
 
@@ -8,10 +9,17 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 
 namespace lunkeeper {
+namespace {
+
+constexpr absl::Duration kDeleteAgain = absl::Seconds(1);
+constexpr absl::Duration kLookForStop = absl::Milliseconds(50);
+
+}  // namespace
 
 // A copy waits for others, perhaps for hours, and one that is resumed has lost its reservation; nodes write
 // on all the while. Their writes must not fail for it.
@@ -31,6 +39,34 @@ absl::Status VolumeCopies::CopyWithRoom(const std::string& from, const std::stri
   return room.ok() ? copied : room;
 }
 
+absl::Status VolumeCopies::EndCopy(absl::Status copied, const std::string& path, const RowChange& set_ready,
+                                   const RowChange& delete_row, const CopyQueue::Progress& progress) const {
+  const bool whole = copied.ok();
+  if (whole) copied = set_ready();
+  if (copied.ok()) return images_.KeepImage(path);
+  // First, as its room may be what the catalogue lacks. But what could not be said to be ready may be so.
+  if (!whole) images_.DropNewImage(path);
+  DeleteRow(delete_row, path, progress);
+  if (whole) images_.DropNewImage(path);
+  return copied;
+}
+
+// The catalogue may be full, or locked. A row that stayed would be a copy under way until the next start,
+// which nobody could delete, nor ask for again. The queue waits: the end of another copy could not be stored
+// either.
+void VolumeCopies::DeleteRow(const RowChange& delete_row, const std::string& path,
+                             const CopyQueue::Progress& progress) const {
+  for (absl::Status deleted = delete_row(); !deleted.ok(); deleted = delete_row()) {
+    LogWarn("array", "a failed copy could not be taken out of the catalogue; trying again",
+            {{"image", path}, {"error", std::string(deleted.message())}});
+    const absl::Time again = absl::Now() + kDeleteAgain;
+    while (absl::Now() < again) {
+      if (!progress(0)) return;
+      absl::SleepFor(kLookForStop);
+    }
+  }
+}
+
 void VolumeCopies::BeginVolumeCopy(const VolumeRow& row, const std::string& from,
                                    std::shared_ptr<void> room) {
   const auto copy = [this, row, from, room = std::move(room)](const CopyQueue::Progress& progress) {
@@ -39,13 +75,9 @@ void VolumeCopies::BeginVolumeCopy(const VolumeRow& row, const std::string& from
     absl::Status status =
         CopyWithRoom(from, path, volume.spec.size_bytes, volume.spec.provisioning, progress);
     if (absl::IsCancelled(status)) return status;
-    if (status.ok()) status = catalogue_.volumes().SetVolumeReady(volume.id);
-    if (status.ok()) {
-      status = images_.KeepImage(path);
-    } else {
-      catalogue_.volumes().DeleteVolume(volume.id).IgnoreError();
-      images_.DropNewImage(path);
-    }
+    status = EndCopy(
+        status, path, [&] { return catalogue_.volumes().SetVolumeReady(volume.id); },
+        [&] { return catalogue_.volumes().DeleteVolume(volume.id); }, progress);
     gates_.WakeWaiters(volume.spec.source_volume);
     return status;
   };
@@ -59,13 +91,9 @@ void VolumeCopies::BeginSnapshotCopy(const SnapshotRow& row, std::shared_ptr<voi
     absl::Status status = CopyWithRoom(images_.VolumePath(snapshot.source), path, snapshot.size_bytes,
                                        Provisioning::kThin, progress);
     if (absl::IsCancelled(status)) return status;
-    if (status.ok()) status = catalogue_.volumes().SetSnapshotReady(snapshot.id);
-    if (status.ok()) {
-      status = images_.KeepImage(path);
-    } else {
-      catalogue_.volumes().DeleteSnapshot(snapshot.id).IgnoreError();
-      images_.DropNewImage(path);
-    }
+    status = EndCopy(
+        status, path, [&] { return catalogue_.volumes().SetSnapshotReady(snapshot.id); },
+        [&] { return catalogue_.volumes().DeleteSnapshot(snapshot.id); }, progress);
     gates_.WakeWaiters(snapshot.source);
     return status;
   };

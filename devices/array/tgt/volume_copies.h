@@ -5,6 +5,7 @@
 // Thread-safe; the copies run one after another on a thread of their own. What it is made of outlives it. The
 // destructor makes the running copy give up.
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -41,6 +42,12 @@ class VolumeCopies {
   // As ImageStore::CopyImage. RESOURCE_EXHAUSTED: the pool runs full.
   absl::Status CopyWithRoom(const std::string& from, const std::string& to, uint64_t size_bytes,
                             Provisioning provisioning, const CopyQueue::Progress& progress) const;
+  using RowChange = std::function<absl::Status()>;
+  // Of an image with this path. Its row goes in any case, unless the program stops.
+  absl::Status EndCopy(absl::Status copied, const std::string& path, const RowChange& set_ready,
+                       const RowChange& delete_row, const CopyQueue::Progress& progress) const;
+  void DeleteRow(const RowChange& delete_row, const std::string& path,
+                 const CopyQueue::Progress& progress) const;
   // The path of what a volume is copied from.
   absl::StatusOr<std::string> FindSource(const ClusterId& cluster, const VolumeSpec& spec);
 
