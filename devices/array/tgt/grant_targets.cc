@@ -49,7 +49,7 @@ absl::Status GrantTargets::RestoreTargets(const std::vector<Generation>& heartbe
   ASSIGN_OR_RETURN(const std::vector<TgtTarget> there, table_.ReadFromTgtd());
   // Before the rows are read: what has an account now and no row then is gone for good. A live target without
   // its account would ask for no secret.
-  ASSIGN_OR_RETURN(std::set<Generation> accounts, table_.ListAccounts());
+  ASSIGN_OR_RETURN(std::set<Generation> accounts, table_.accounts().ListGenerations());
   ASSIGN_OR_RETURN(const std::vector<GrantRow> luns, catalogue_.grants().ListAllHeartbeatLuns());
   for (const GrantRow& lun : luns) accounts.erase(lun.generation);
   ASSIGN_OR_RETURN(const std::vector<GrantRow> grants, catalogue_.grants().ListGrantsOfTgtd(tgtd_));
@@ -75,8 +75,7 @@ absl::Status GrantTargets::RestoreTargets(const std::vector<Generation>& heartbe
         absl::StrCat("tgtd serves ", open.size(), " targets that the catalogue does not know"));
   }
   RETURN_IF_ERROR(CheckAccounts(accounts));
-  for (const GrantRow& grant : grants) accounts.erase(grant.generation);
-  table_.SetOldAccounts(std::move(accounts));
+  table_.SetOldAccounts(grants, std::move(accounts));
   RETURN_IF_ERROR(RestoreAsked(std::move(asked)));
   FAIL_POINT("array.tgtd.put_back");
   // Not reported as an error: commands that will not end on one volume must not keep the portal closed for

@@ -45,6 +45,34 @@ TEST_CASE_METHOD(ClusterFixture,
   CHECK_FALSE(PlainInitiator::Login(wrong).ok());
 }
 
+// A cluster that scales has machines of ever new names.
+TEST_CASE_METHOD(ClusterFixture, "the account of a machine goes once no target has used it for a while") {
+  const TgtClient tgtd(options.control_port);
+  const auto count = [&] { return tgtd.ListAccounts()->size(); };
+  const VolumeId volume = Make("v"), kept = Make("w");
+  REQUIRE(Acquire(volume, kA).ok());
+  const auto live = Acquire(kept, kB);
+  REQUIRE(live.ok());
+  REQUIRE(Release(volume, kA).ok());
+  CHECK(Eventually([&] { return count() == 3; }));  // the machine may come again
+
+  array.reset();
+  Close();
+  options.accounts_kept_for = absl::ZeroDuration();
+  REQUIRE(Open().ok());
+  array = Cluster();
+  CHECK(Eventually([&] { return count() == 2; }));
+  CHECK(PlainInitiator::Login(live->connection).ok());
+  for (int i = 0; i < 2; ++i) {
+    const auto again = Acquire(volume, kA);
+    REQUIRE(again.ok());
+    CHECK(count() == 4);
+    CHECK(PlainInitiator::Login(again->connection).ok());
+    REQUIRE(Release(volume, kA).ok());
+    CHECK(Eventually([&] { return count() == 2; }));
+  }
+}
+
 TEST_CASE_METHOD(ClusterFixture, "a machine that makes up instances leaves no account for each of them") {
   const TgtClient tgtd(options.control_port);
   const VolumeId volume = Make("v");

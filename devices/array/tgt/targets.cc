@@ -24,13 +24,10 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "base/fail_point.h"
 #include "base/hmac.h"
 #include "base/status_macros.h"
-#include "base/steady_deadline.h"
 #include "devices/array/tgt/image_errors.h"
 #include "devices/array/tgt/target_number.h"
 #include "devices/node_id.h"
@@ -39,7 +36,6 @@ namespace lunkeeper {
 namespace {
 
 constexpr char kPrefix[] = "iqn.2026-11.io.lunkeeper:";
-constexpr char kGrantAccount[] = "grant-";
 
 // Larger than tgtd's own, so that 1 MiB goes with its command, without a round trip.
 constexpr struct {
@@ -53,12 +49,7 @@ constexpr struct {
     {"MaxBurstLength", "1048576"},
 };
 
-// A call of DeleteOldAccounts takes no more of tgtd's only thread for commands than this, once a second.
-constexpr absl::Duration kAccountsTime = absl::Milliseconds(50);
-
 int32_t NumberOf(const GrantRow& grant) { return TargetNumber(grant.generation); }
-
-std::string AccountOf(Generation generation) { return absl::StrCat(kGrantAccount, generation); }
 
 // Of an image with an id of its own, both count: a restart of the host loses its cache as any other's.
 std::string TogetherWith(const std::string& array_id, const std::string& image_id) {
@@ -84,12 +75,9 @@ std::string MakeTargetSecret(const std::string& key, const ClusterId& cluster, c
   return absl::WebSafeBase64Escape(digest.substr(0, 12));
 }
 
-// The same secret always has the same user, since tgtd keeps an account for as long as it runs.
 ChapCredentials TargetTable::TargetAccountOf(const GrantRow& grant) {
   if (grant.target_secret.empty()) return {};
-  const std::string digest = HmacSha256(grant.target_secret, "user");
-  return {.user = absl::StrCat("target-", absl::BytesToHexString(digest.substr(0, 8))),
-          .secret = grant.target_secret};
+  return {.user = TargetAccounts::UserOfMachine(grant.target_secret), .secret = grant.target_secret};
 }
 
 // Each portal is the first for its share of the volumes.
@@ -102,7 +90,7 @@ Connection TargetTable::ConnectionOf(const GrantRow& grant) const {
       .target = Iqn(absl::StrCat(kPrefix, options_.array, ":", grant.volume.value(), ":", grant.generation)),
       .initiator = Iqn(absl::StrCat(kPrefix, "node:", grant.node.value())),
       .lun = 1,
-      .chap = {.user = AccountOf(grant.generation), .secret = grant.secret},
+      .chap = {.user = TargetAccounts::UserOf(grant.generation), .secret = grant.secret},
       .target_chap = TargetAccountOf(grant),
       .other_portals = {portals.begin() + 1, portals.end()}};
 }
@@ -228,14 +216,13 @@ absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume
   RETURN_IF_ERROR(AllowDigests(target, volume.spec.digests));
   RETURN_IF_ERROR(MakeLun(grant, volume, backing));
   if (backing.opened) RETURN_IF_ERROR(backing.opened());
-  RETURN_IF_ERROR(MakeAccount(grant.generation, connection.chap));
+  RETURN_IF_ERROR(accounts_.MakeForGrant(grant.generation, connection.chap));
   FAIL_POINT("array.target.account_made");
   RETURN_IF_ERROR(OkIfThere(tgt_->BindAccount(target, connection.chap.user)));
   FAIL_POINT("array.target.account_bound");
-  // One account for all targets of a node, and never deleted: tgtd's lists of accounts are slow when long. It
-  // proves the array to that node alone, and no other node knows it.
+  // One account for all targets of a machine: it proves the array to that one alone, and no other knows it.
   if (!connection.target_chap.user.empty()) {
-    RETURN_IF_ERROR(OkIfThere(tgt_->NewAccount(connection.target_chap)));
+    RETURN_IF_ERROR(accounts_.MakeForTarget(grant.generation, connection.target_chap));
     RETURN_IF_ERROR(OkIfThere(tgt_->BindTargetAccount(target, connection.target_chap.user)));
   }
   // Without an account a target asks for no secret: so the initiator is let in last.
@@ -247,17 +234,6 @@ absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume
   const absl::MutexLock lock(&mu_);
   open_.insert(target);
   return absl::OkStatus();
-}
-
-// One of an old account's name would keep that one's secret, and lose it when DeleteOldAccounts comes to it:
-// a target without an account asks for none.
-absl::Status TargetTable::MakeAccount(Generation generation, const ChapCredentials& chap) {
-  const absl::MutexLock lock(&accounts_mu_);
-  if (old_accounts_.contains(generation)) {
-    RETURN_IF_ERROR(OkIfGone(tgt_->DeleteAccount(chap.user)));
-    old_accounts_.erase(generation);
-  }
-  return OkIfThere(tgt_->NewAccount(chap));
 }
 
 absl::Status TargetTable::HoldTarget(const GrantRow& grant) {
@@ -288,10 +264,7 @@ absl::StatusOr<bool> TargetTable::DrainTarget(const GrantRow& grant) {
     RETURN_IF_ERROR(OkIfGone(deleted));
     FAIL_POINT("array.target.deleted");
   }
-  {
-    const absl::MutexLock lock(&accounts_mu_);
-    old_accounts_.insert(grant.generation);
-  }
+  accounts_.NoteGone(grant.generation, TargetAccountOf(grant).user);
   const absl::MutexLock lock(&mu_);
   // A restoration after a restart of tgtd, begun before the release and tried again beside it.
   if (open_.contains(target)) return false;
@@ -323,33 +296,12 @@ absl::Status TargetTable::DeleteLun(const GrantRow& grant) {
   return tgt_->DeleteLun(target);
 }
 
-// Not a part of draining: with n targets it takes tgtd some n * n steps, in the thread that does the I/O of
-// all volumes, and a fence has many targets. An account without a target lets nobody in.
-void TargetTable::DeleteOldAccounts() {
-  const SteadyDeadline end(kAccountsTime);
-  while (!end.IsOver()) {
-    const absl::MutexLock lock(&accounts_mu_);
-    if (old_accounts_.empty()) return;
-    const Generation oldest = *old_accounts_.begin();
-    if (!OkIfGone(tgt_->DeleteAccount(AccountOf(oldest))).ok()) return;
-    old_accounts_.erase(oldest);
+void TargetTable::SetOldAccounts(const std::vector<GrantRow>& grants, std::set<Generation> generations) {
+  for (const GrantRow& grant : grants) {
+    generations.erase(grant.generation);
+    accounts_.NoteTarget(grant.generation, TargetAccountOf(grant).user);
   }
-}
-
-absl::StatusOr<std::set<Generation>> TargetTable::ListAccounts() const {
-  ASSIGN_OR_RETURN(const std::vector<std::string> users, tgt_->ListAccounts());
-  std::set<Generation> generations;
-  for (absl::string_view user : users) {
-    Generation generation = 0;
-    if (absl::ConsumePrefix(&user, kGrantAccount) && absl::SimpleAtoi(user, &generation))
-      generations.insert(generation);
-  }
-  return generations;
-}
-
-void TargetTable::SetOldAccounts(std::set<Generation> generations) {
-  const absl::MutexLock lock(&accounts_mu_);
-  old_accounts_ = std::move(generations);
+  accounts_.SetOld(std::move(generations));
 }
 
 absl::StatusOr<bool> TargetTable::PauseTarget(const GrantRow& grant) const {

@@ -19,9 +19,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "devices/array/tgt/catalogue.h"
 #include "devices/array/tgt/image_openings.h"
 #include "devices/array/tgt/image_store.h"
+#include "devices/array/tgt/target_accounts.h"
 #include "devices/array/tgt/tgt_client.h"
 
 namespace lunkeeper {
@@ -33,6 +35,7 @@ struct TargetTableOptions {
   std::string cache_id;                               // the LUN's product id; cache_id.h
   bool images_may_be_silent = false;                  // ImageStore::may_be_silent_alone
   std::string opening_mark = "";                      // of the ImageOpenings
+  absl::Duration accounts_kept_for = absl::Hours(1);  // of machines without a target
 };
 
 // By which the targets of a node's grants prove themselves to it; `key` is the catalogue's.
@@ -41,7 +44,10 @@ std::string MakeTargetSecret(const std::string& key, const ClusterId& cluster, c
 class TargetTable {
  public:
   TargetTable(const TgtClient* tgt, TargetTableOptions options)
-      : tgt_(tgt), options_(std::move(options)), openings_(options_.opening_mark) {}
+      : tgt_(tgt),
+        options_(std::move(options)),
+        openings_(options_.opening_mark),
+        accounts_(tgt, options_.accounts_kept_for) {}
 
   // How the node reaches it at this host.
   Connection ConnectionOf(const GrantRow& grant) const;
@@ -49,7 +55,7 @@ class TargetTable {
   // would take them, and nobody would read them.
   Connection ConnectionWithPeersOf(const GrantRow& grant) const;
   absl::Status OpenTarget(const GrantRow& grant, const Volume& volume, const LunBacking& backing)
-      ABSL_LOCKS_EXCLUDED(mu_, accounts_mu_);
+      ABSL_LOCKS_EXCLUDED(mu_);
   bool IsOpen(const GrantRow& grant) const ABSL_LOCKS_EXCLUDED(mu_);
   // Makes a target that cannot be opened now exist, offline: tgtd then answers "try again" (0300), and not
   // "target not found", by which an initiator gives its device up for good. OpenTarget ends it.
@@ -58,7 +64,7 @@ class TargetTable {
   void ForgetOpen(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
   // Closes the target to logins and ends its sessions. True once every command of every session is over and
   // the target is deleted; false while something is still running: call again.
-  absl::StatusOr<bool> DrainTarget(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_, accounts_mu_);
+  absl::StatusOr<bool> DrainTarget(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
   // Ends the sessions of a target, and closes its image once no command of them runs: true then; false: call
   // again. The target stays, offline: a login gets "try again". OpenTarget undoes it, also in the life of a
   // later agent. For a tgtd that is about to end, with its portals closed; and to have the image opened anew,
@@ -68,12 +74,9 @@ class TargetTable {
   absl::Status ResumeOpen(const GrantRow& grant, const LunBacking& backing) ABSL_LOCKS_EXCLUDED(mu_);
   // Has tgtd show the cache ids of images whose disk has failed to take writes. To be called often.
   void ShowErrors() ABSL_LOCKS_EXCLUDED(mu_);
-  // Deletes accounts of targets that are gone, for a moment. To be called about once a second.
-  void DeleteOldAccounts() ABSL_LOCKS_EXCLUDED(accounts_mu_);
-  // The generations that tgtd has an account for; and those among them whose grants are gone for good, of
-  // which DeleteOldAccounts deletes the accounts.
-  absl::StatusOr<std::set<Generation>> ListAccounts() const;
-  void SetOldAccounts(std::set<Generation> generations) ABSL_LOCKS_EXCLUDED(accounts_mu_);
+  TargetAccounts& accounts() { return accounts_; }
+  // Of all generations that had an account before these grants were read: the others' are old.
+  void SetOldAccounts(const std::vector<GrantRow>& grants, std::set<Generation> generations);
   // Cuts the sessions, which find the target not ready (try again), not gone, until EndPause. True once no
   // command is running; false while one is: call again.
   absl::StatusOr<bool> PauseTarget(const GrantRow& grant) const;
@@ -89,8 +92,6 @@ class TargetTable {
 
  private:
   static ChapCredentials TargetAccountOf(const GrantRow& grant);
-  absl::Status MakeAccount(Generation generation, const ChapCredentials& chap)
-      ABSL_LOCKS_EXCLUDED(accounts_mu_);
   absl::StatusOr<bool> CutConnections(int32_t target) const;
   absl::Status AllowDigests(int32_t target, Digests digests) const;
   // `open`: a call by which tgtd opens the image of the grant.
@@ -112,13 +113,11 @@ class TargetTable {
   const TgtClient* const tgt_;
   const TargetTableOptions options_;
   ImageOpenings openings_;
+  TargetAccounts accounts_;
   mutable absl::Mutex mu_;
   absl::flat_hash_set<int32_t> open_ ABSL_GUARDED_BY(mu_);
   // Also while tgtd is dead: the kernel reports the errors of its last flushes to nobody else.
   std::map<int32_t, Watched> watched_ ABSL_GUARDED_BY(mu_);
-  // Also held while tgtd makes and deletes them, so that no account is deleted that was made anew.
-  absl::Mutex accounts_mu_;
-  std::set<Generation> old_accounts_ ABSL_GUARDED_BY(accounts_mu_);
 };
 
 }  // namespace lunkeeper

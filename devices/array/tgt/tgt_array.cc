@@ -214,6 +214,7 @@ absl::Status TgtArrayImpl::MakeParts() {
                                      .peer_portals = options_.peer_portals,
                                      .tgtds = options_.tgtds,
                                      .drain_timeout = options_.drain_timeout,
+                                     .accounts_kept_for = options_.accounts_kept_for,
                                      .list_heartbeat_luns = [this] { return heartbeat_luns_->ServeAgain(); },
                                      .tick =
                                          [this] {

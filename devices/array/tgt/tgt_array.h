@@ -57,6 +57,7 @@ struct TgtArrayOptions {
   absl::Duration copy_wait = absl::Seconds(10);
   // Between two searches for heartbeat LUNs that nobody writes to.
   absl::Duration tidy_heartbeat_luns_every = absl::Hours(1);
+  absl::Duration accounts_kept_for = absl::Hours(1);  // in tgtd, of machines that have no grant any more
 };
 
 // What a storage host's administrator watches, of all clusters together.

@@ -110,7 +110,8 @@ struct TgtServers::Server {
                         .peer_portals = std::move(peer_portals),
                         .cache_id = options.cache_id,
                         .images_may_be_silent = images.may_be_silent_alone(),
-                        .opening_mark = daemon_options.lock_path + ".opening"}),
+                        .opening_mark = daemon_options.lock_path + ".opening",
+                        .accounts_kept_for = options.accounts_kept_for}),
         targets(catalogue, images, table, gates, options.drain_timeout, number),
         daemon(
             daemon_options, client, &table.openings(),
@@ -121,7 +122,7 @@ struct TgtServers::Server {
               if (tick) tick();
               targets.ReleaseLeftOvers();
               targets.RetryHeld();
-              table.DeleteOldAccounts();
+              table.accounts().DeleteOld();
             },
             [&catalogue, &images, number] { EndClientsOfTgtd(catalogue, images, number); }),
         errors(kLookForErrors, [this] { table.ShowErrors(); }) {}

@@ -42,6 +42,7 @@ struct TgtServersOptions {
   std::vector<std::string> peer_portals = {};  // of tgtd 0, on other hosts
   int tgtds = 1;                               // for new grants
   absl::Duration drain_timeout;
+  absl::Duration accounts_kept_for = absl::Hours(1);  // as in TargetTableOptions
   // Called for tgtd 0: the targets that are not of grants, before it makes its targets again; and its tick.
   std::function<std::vector<Generation>()> list_heartbeat_luns;
   std::function<void()> tick;
