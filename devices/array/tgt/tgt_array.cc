@@ -141,6 +141,7 @@ class TgtArrayImpl final : public TgtArray {
   const TgtArrayOptions options_;
   KeyedLock object_locks_;
   VolumeGates gates_;
+  MachineShares shares_{options_.shares};
   OpenedStore store_;
   std::unique_ptr<PoolRoom> room_;
   std::unique_ptr<SeenSequence> seen_;
@@ -235,6 +236,7 @@ absl::Status TgtArrayImpl::MakeParts() {
                           .catalogue = *store_.catalogue,
                           .seen = *seen_,
                           .gates = gates_,
+                          .shares = shares_,
                           .copies = *copies_,
                           .servers = *servers_,
                           .barrier = *barrier_,

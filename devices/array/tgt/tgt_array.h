@@ -22,6 +22,7 @@
 #include "devices/array/tgt/array_handover.h"
 #include "devices/array/tgt/ceph_options.h"
 #include "devices/array/tgt/image_store.h"
+#include "devices/array/tgt/machine_shares.h"
 #include "devices/array/tgt/pool_backup.h"
 #include "devices/array/tgt/pool_room.h"
 #include "devices/array/tgt/reassignment.h"
@@ -58,6 +59,7 @@ struct TgtArrayOptions {
   // Between two searches for heartbeat LUNs that nobody writes to.
   absl::Duration tidy_heartbeat_luns_every = absl::Hours(1);
   absl::Duration accounts_kept_for = absl::Hours(1);  // in tgtd, of machines that have no grant any more
+  ShareLimits shares = {};
 };
 
 // What a storage host's administrator watches, of all clusters together.

@@ -4,14 +4,15 @@
 // does not wait for gates before it marks.
 #include "devices/array/tgt/tgt_grants.h"
 
+#include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/fail_point.h"
 #include "base/status_macros.h"
-#include "base/steady_deadline.h"
 
 namespace lunkeeper {
 namespace {
@@ -19,6 +20,7 @@ namespace {
 constexpr absl::Duration kGrantGateTimeout = absl::Seconds(10);
 // How often a waiting call checks that its node is not fenced and its caller has not gone.
 constexpr absl::Duration kRecheckInterval = absl::Seconds(1);
+constexpr char kNoTurn[] = "its node takes volumes faster than is its share of the array's time";
 
 absl::Status CheckAwaited(const GrantRequest& request) {
   if (!request.abandoned || !request.abandoned()) return absl::OkStatus();
@@ -58,14 +60,26 @@ absl::StatusOr<Grant> TgtGrants::AcquireGrant(const GrantRequest& request, absl:
 
 absl::StatusOr<Grant> TgtGrants::AcquireInLine(const GrantRequest& request, absl::Duration wait) {
   const bool at_once = wait <= absl::ZeroDuration();
-  const SteadyDeadline deadline(at_once ? kGrantGateTimeout : wait);
-  VolumeGates::Place place(&parts_.gates, request.volume);
+  const SteadyDeadline deadline(at_once ? kGrantGateTimeout : wait), turn_by(kRecheckInterval);
+  const bool takes_turns = request.owner == GrantOwner::kNode;  // a node cannot make an orchestrator loop
+  std::optional<VolumeGates::Place> place(std::in_place, &parts_.gates, request.volume);
   std::string why = "others wait for it";
   while (!deadline.IsOver()) {
     RETURN_IF_ERROR(parts_.catalogue.fences().CheckNotFenced(cluster_, request.node));
     RETURN_IF_ERROR(CheckAwaited(request));
-    auto pass = place.Enter(absl::Now() + std::min(deadline.left(), kRecheckInterval));
+    auto pass = place->Enter(absl::Now() + std::min(deadline.left(), kRecheckInterval));
     if (!pass.has_value()) continue;  // not its turn yet: check fence and caller again
+    const auto turn = takes_turns ? parts_.shares.TakeTurn(cluster_, request.node) : nullptr;
+    if (takes_turns && turn == nullptr) {
+      why = absl::StrCat("volume ", request.volume.value(), ": ", kNoTurn);
+      if (at_once && turn_by.IsOver()) return absl::UnavailableError(absl::StrCat(why, "; try again"));
+      // Where it is in nobody's way: a fence of another node's grant enters the gate.
+      pass.reset();
+      place.reset();
+      AwaitTurn(request, deadline);
+      place.emplace(&parts_.gates, request.volume);
+      continue;
+    }
     absl::StatusOr<Grant> grant = TryAcquire(request);
     if (grant.ok() || !absl::IsAborted(grant.status())) return grant;
     why = std::string(grant.status().message());
@@ -74,6 +88,12 @@ absl::StatusOr<Grant> TgtGrants::AcquireInLine(const GrantRequest& request, absl
   }
   return absl::DeadlineExceededError(absl::StrCat("volume ", request.volume.value(), ": waited ",
                                                   absl::FormatDuration(wait), " for it: ", why));
+}
+
+void TgtGrants::AwaitTurn(const GrantRequest& request, const SteadyDeadline& deadline) {
+  const absl::Duration left = std::min(deadline.left(), kRecheckInterval);
+  parts_.shares.AwaitTurn(cluster_, request.node,
+                          MachineShares::Clock::now() + absl::ToChronoMilliseconds(left));
 }
 
 // The first grant of a volume: what has its image open then is not ours, and might write to it.

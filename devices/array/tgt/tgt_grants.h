@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/steady_deadline.h"
 #include "devices/array/grant_store.h"
 #include "devices/array/tgt/tgt_parts.h"
 
@@ -32,6 +33,8 @@ class TgtGrants final : public GrantStore {
   absl::Status CheckIsClosed(const VolumeId& volume);
   absl::StatusOr<Grant> TryAcquire(const GrantRequest& request);
   absl::StatusOr<Grant> AcquireInLine(const GrantRequest& request, absl::Duration wait);
+  // For a moment, so that the caller looks for a fence meanwhile.
+  void AwaitTurn(const GrantRequest& request, const SteadyDeadline& deadline);
   Grant DescribeGrant(const GrantRow& row, const Volume& volume) const;
   // The volumes of the grants that ListGrants answers, by id.
   absl::StatusOr<absl::flat_hash_map<VolumeId, Volume>> FindVolumesOf(const GrantFilter& filter);

@@ -13,6 +13,7 @@
 #include "devices/array/tgt/catalogue.h"
 #include "devices/array/tgt/heartbeat_lun_table.h"
 #include "devices/array/tgt/image_store.h"
+#include "devices/array/tgt/machine_shares.h"
 #include "devices/array/tgt/pool_room.h"
 #include "devices/array/tgt/seen_sequence.h"
 #include "devices/array/tgt/tgt_array.h"
@@ -34,6 +35,7 @@ struct TgtParts {
   Catalogue& catalogue;
   SeenSequence& seen;
   VolumeGates& gates;
+  MachineShares& shares;
   VolumeCopies& copies;
   TgtServers& servers;
   WriteBarrier& barrier;
