@@ -19,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
+#include "devices/datapath/duplicate_store.h"
 #include "devices/datapath/testing/rig.h"
 #include "devices/datapath/user_initiator.h"
 #include "devices/iscsi/testing/fake_target.h"
@@ -115,6 +116,25 @@ TEST_CASE("what a detach has to say once more, a successor says") {
   REQUIRE_FALSE(successor.Ended());
   CHECK(successor.initiator().Detach(device.volume) == lost);
   CHECK(successor.initiator().Detach(device.volume).ok());
+}
+
+TEST_CASE("what a detach has to say once more is said after a kill, and not again") {
+  TempDir dir;
+  const auto store = StartDuplicateStore(dir / "datapath.sock");
+  Eventually("the store listens", [&] { return ConnectToDuplicateStore(dir / "datapath.sock").ok(); });
+  iscsi::FakeTarget target;
+  FailWrites(target);
+  Datapath datapath(dir);
+  const Device device = MustAttach(datapath, RequestFor(target));
+  WriteUnsynced(device.path, "lost");
+  const absl::Status lost = datapath.initiator().Detach(device.volume);
+  CHECK(absl::IsDataLoss(lost));
+  datapath.Kill();
+  datapath.Start();
+  CHECK(datapath.initiator().Detach(device.volume) == lost);
+  datapath.Kill();
+  datapath.Start();
+  CHECK(datapath.initiator().Detach(device.volume).ok());
 }
 
 TEST_CASE("a detach that was given up while the target did not answer the logout can be repeated") {

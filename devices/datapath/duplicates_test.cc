@@ -88,6 +88,14 @@ TEST_CASE("of a volume that a child may wait for only a record is kept") {
   CHECK(read->volumes.at(VolumeId("b"))->loop.fd);
 }
 
+TEST_CASE("what the next detach has to say once more is kept before the first one has answered") {
+  KeptTable kept;
+  kept.a().in_call = true;
+  kept.a().loss = "lost";
+  kept.Update();
+  CHECK(kept.Read()->volumes.at(VolumeId("a"))->loss == "lost");
+}
+
 TEST_CASE("a record is kept until it is told, however many supervisors are killed") {
   KeptTable kept;
   kept.a().cut_off = true;

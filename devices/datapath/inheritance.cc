@@ -36,7 +36,7 @@ datapath::InheritedVolume ToMessage(const SupervisedVolume& volume, std::vector<
   message.set_reason(volume.reason);
   message.set_set_aside(volume.set_aside);
   message.set_cut_off(volume.cut_off);
-  if (!volume.in_call) message.set_loss(volume.loss);  // else it is the call's
+  message.set_loss(volume.loss);
   message.set_has_device(volume.fuse.device.get() >= 0);
   message.set_has_root(volume.fuse.root.get() >= 0);
   message.set_has_loop(volume.loop.fd.get() >= 0);

@@ -247,9 +247,9 @@ void SupervisedVolumes::KeepLoop(SupervisedVolume& volume, LoopDevice loop) {
   UpdateDuplicates();
 }
 
-void SupervisedVolumes::SetHasChild(SupervisedVolume& volume, bool has_child) {
+void SupervisedVolumes::ChangeKept(const std::function<void()>& change) {
   SteadyLock lock(&mutex_);
-  volume.has_child = has_child;
+  change();
   UpdateDuplicates();
 }
 

@@ -89,8 +89,8 @@ class SupervisedVolumes {
   // Waits for the target until `deadline` where it is away, and says what it is like now.
   TargetCondition AwaitTarget(const SupervisedVolume& volume, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // From here on a child may wait for the device's I/O, and no duplicates are kept; or no more.
-  void SetHasChild(SupervisedVolume& volume, bool has_child) ABSL_LOCKS_EXCLUDED(mutex_);
+  // For what others read of a volume in a call: `has_child` (no duplicates are kept then), and `loss`.
+  void ChangeKept(const std::function<void()>& change) ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes the loop device out of the volume. I/O that is under way fails where the target is not well, since
   // the removal of the device would have to wait for it.
   LoopDevice TakeLoop(SupervisedVolume& volume) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -77,7 +77,8 @@ absl::StatusOr<datapath::Device> VolumeCalls::AnswerAttached(SupervisedVolume& v
                                                              const datapath::Attach& request) {
   // A node that attaches anew has asked for a grant anew, and knows its limits.
   volumes_.SetLimits(volume.id, FromMessage(request.limits()));
-  volume.loss.clear();  // of its life before this attach
+  // Of its life before this attach.
+  if (!volume.loss.empty()) volumes_.ChangeKept([&] { volume.loss.clear(); });
   datapath::Device device = volumes_.DescribeVolume(volume);
   volumes_.EndCall(volume);
   if (device.target() == request.connection().target()) return device;
@@ -158,8 +159,10 @@ absl::Status VolumeCalls::TellCutOff(SupervisedVolume& volume) {
     volumes_.EraseVolume(volume);
     return lost;
   }
-  volume.loss = absl::StrCat("volume ", volume.id.value(), ": ", volume.reason,
-                             ": what was written and not synced may be lost");
+  volumes_.ChangeKept([&] {
+    volume.loss = absl::StrCat("volume ", volume.id.value(), ": ", volume.reason,
+                               ": what was written and not synced may be lost");
+  });
   LogError("datapath", "cut off", {{"volume", volume.id.value()}, {"error", volume.loss}});
   const absl::Status lost = absl::DataLossError(volume.loss);
   volumes_.EndCall(volume);
@@ -168,7 +171,8 @@ absl::Status VolumeCalls::TellCutOff(SupervisedVolume& volume) {
 
 // The first answer may be lost with the plugin that was to get it.
 absl::Status VolumeCalls::TellLossAgain(SupervisedVolume& volume) {
-  const absl::Status lost = absl::DataLossError(std::exchange(volume.loss, ""));
+  const absl::Status lost = absl::DataLossError(volume.loss);
+  volumes_.ChangeKept([&] { volume.loss.clear(); });
   volumes_.EndCall(volume);
   return lost;
 }
@@ -268,11 +272,13 @@ void VolumeCalls::LogLostData(const SupervisedVolume& volume, std::optional<uint
 
 absl::StatusOr<LoopDevice> VolumeCalls::SealLoopOf(SupervisedVolume& volume, absl::Time deadline) {
   // First closed to everybody else: a device that is open is in use, and nothing has been taken from it yet.
-  volumes_.SetHasChild(volume, true);
+  volumes_.ChangeKept([&] { volume.has_child = true; });
   const absl::Status sealed = SealDevice(volume, deadline);
   if (!sealed.ok()) {
-    if (absl::IsDataLoss(sealed)) volume.loss = std::string(sealed.message());
-    volumes_.SetHasChild(volume, false);
+    volumes_.ChangeKept([&] {
+      if (absl::IsDataLoss(sealed)) volume.loss = std::string(sealed.message());
+      volume.has_child = false;
+    });
     return sealed;
   }
   return volumes_.TakeLoop(volume);  // at once: nothing is lost from here on
@@ -300,9 +306,9 @@ absl::Status VolumeCalls::GrowDevice(SupervisedVolume& volume, absl::Time deadli
   if (error != 0) return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(error)));
   FAIL_POINT("datapath.resize.read");
   // A flush under way, which a target may hold for minutes, holds the child as well.
-  volumes_.SetHasChild(volume, true);
+  volumes_.ChangeKept([&] { volume.has_child = true; });
   const absl::Status grown = GrowLoop(volume.loop, volume.fuse.root.get(), deadline);
-  volumes_.SetHasChild(volume, false);
+  volumes_.ChangeKept([&] { volume.has_child = false; });
   RETURN_IF_ERROR(grown);
   FAIL_POINT("datapath.resize.loop");
   return absl::OkStatus();
