@@ -50,9 +50,11 @@ IoResources::IoResources(size_t pool_bytes)
     request.next_free = free_;
     free_ = &request;
   }
-  // An eighth, which a very small pool has not to spare.
+  reserve_requests_ = requests_.size() / 8;
+  // An eighth, which a very small pool has not to spare. Of one block alone nothing would be left.
   const size_t blocks = pool_.size_bytes() / BufferPool::kLargestBlock;
-  if (blocks >= 4) reserve_bytes_ = std::max<size_t>(blocks / 8, 1) * BufferPool::kLargestBlock;
+  const size_t reserved = blocks >= 8 ? std::max<size_t>(blocks / 8, 2) : blocks / 4;
+  reserve_bytes_ = reserved * BufferPool::kLargestBlock;
 }
 
 IoRequest* IoResources::TakeRequest() {
@@ -103,7 +105,7 @@ void FuseChannel::Open() {
 // outside the reserve, and takes nothing while its target is away. So each volume that gets stuck leaves at
 // least half of what it found.
 bool FuseChannel::HasShare() const {
-  return charged_bytes_ < resources_->shared_bytes() && in_flight_ < resources_->free_requests();
+  return charged_bytes_ < resources_->shared_bytes() && in_flight_ < resources_->shared_requests();
 }
 
 // The reserve is for volumes with nothing in flight, so that they go on, one request at a time; but not for a
@@ -113,10 +115,11 @@ bool FuseChannel::HasShare() const {
 bool FuseChannel::MayTakeReserve() const {
   if (in_flight_ > 0) return false;
   if (slot_->lun.health == LunHealth::kFailed) return true;
-  const size_t whole = resources_->pool().whole_bytes();
-  // The last block is for an array that has nothing: small requests count as little, and break a whole one.
-  const bool is_last = whole <= BufferPool::kLargestBlock;
-  return !slot_->lun.stalled && array_->bytes < whole && (array_->bytes == 0 || !is_last);
+  if (slot_->lun.stalled) return false;
+  const size_t whole = resources_->pool().whole_bytes(), requests = resources_->free_requests();
+  // The last ones are for an array that has nothing: small requests count as little, and break a whole block.
+  const bool is_last = whole <= BufferPool::kLargestBlock || requests == 1;
+  return array_->bytes < whole && array_->requests < requests && (array_->requests == 0 || !is_last);
 }
 
 bool FuseChannel::MayTake() {
@@ -212,6 +215,7 @@ IoRequest* FuseChannel::NewRequest(const fuse::Request& request, LunOp op) {
   io->channel = this;
   io->unique = request.unique;
   io->reserved = reserves_;
+  array_->requests += io->reserved ? 1 : 0;
   ++in_flight_;
   return io;
 }
@@ -284,6 +288,7 @@ void FuseChannel::FinishRequest(IoRequest* io) {
     charged_bytes_ -= io->charge;
     array_->bytes -= io->reserved ? io->charge : 0;
   }
+  array_->requests -= io->reserved ? 1 : 0;
   --in_flight_;
   resources_->ReturnRequest(io);
 }

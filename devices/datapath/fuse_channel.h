@@ -28,6 +28,7 @@ class FuseChannel;
 // while nobody knows it. The loop's own while channels of it use it.
 struct ReserveUse {
   size_t bytes = 0;
+  size_t requests = 0;
 };
 
 // One request of the kernel's on its way.
@@ -60,6 +61,8 @@ class IoResources {
   // What can be given out in whole blocks, but for a reserve. A channel takes of that one only while it has
   // nothing in flight, its target answers, and its array has taken less of it than is left.
   size_t shared_bytes() const { return std::max(pool_.whole_bytes(), reserve_bytes_) - reserve_bytes_; }
+  // The same of requests, of which those without data need nothing else.
+  size_t shared_requests() const { return std::max(free_requests(), reserve_requests_) - reserve_requests_; }
   // Few whole blocks are left: better to copy data than to keep a block for them that is larger.
   bool scarce() const { return pool_.whole_bytes() < pool_.size_bytes() / 4; }
 
@@ -71,6 +74,7 @@ class IoResources {
   char* staging_ = nullptr;
   size_t in_flight_ = 0;
   size_t reserve_bytes_ = 0;
+  size_t reserve_requests_ = 0;
 };
 
 class FuseChannel {
