@@ -1,8 +1,8 @@
 // How a release proves that no write of the node can reach the volume any more. DrainTarget closes the target
 // to logins, cuts its connections and asks tgtd for the remaining ones; tgtd lists a connection until its
-// last command is over. Only when the list is empty does it delete the target, and only then is the row
-// deleted here, which is what lets the next node in. So the order "closed, drained, target gone, row gone" is
-// the fence.
+// last command is over. Only when the list is empty does it delete the target; or, where tgtd never empties
+// it (session_cutter.h), the LUN. Both are refused while a command runs. Only then is the row deleted here,
+// which lets the next node in. So the order "closed, drained, target or LUN gone, row gone" is the fence.
 //
 // Killed anywhere on the way, the row still says `releasing`: the next start repeats every step, and each
 // step is a success when it was done before.

@@ -5,9 +5,9 @@
 // of it.
 //
 // Draining: initiator disallowed first, so that no new session begins; then every connection is deleted,
-// which closes it at once but leaves it in tgtd's list until its last command is over; when the list is
-// empty, the target; its account some time later. tgtd refuses to delete a target that still has a session,
-// so a login that was half done in between shows up as "not yet".
+// which closes it at once but leaves it in tgtd's list until its last command is over; then the target, or
+// the LUN if the list never empties; its account later. tgtd refuses to delete a target that still has a
+// session, so a login that was half done in between shows up as "not yet".
 //
 //   closed --OpenTarget--> open --DrainTarget: false--> draining --DrainTarget: true--> gone
 //                           |  ^
@@ -27,6 +27,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/fail_point.h"
 #include "base/hmac.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "devices/array/tgt/image_errors.h"
 #include "devices/array/tgt/target_number.h"
@@ -254,12 +255,12 @@ absl::StatusOr<bool> TargetTable::DrainTarget(const GrantRow& grant) {
   ForgetOpen(grant);
   RETURN_IF_ERROR(OkIfGone(tgt_->DisallowInitiator(target, connection.initiator)));
   FAIL_POINT("array.target.closed");
-  const absl::StatusOr<bool> quiet = CutConnections(target);
-  if (!absl::IsNotFound(quiet.status())) {
-    RETURN_IF_ERROR(quiet.status());
-    if (!*quiet) return false;
+  const absl::StatusOr<SessionsLeft> sessions = sessions_.CutSessions(target);
+  if (!absl::IsNotFound(sessions.status())) {
+    RETURN_IF_ERROR(sessions.status());
+    if (*sessions == SessionsLeft::kEnding) return false;
     // tgtd refuses while a login that was half done has become a session, or a command runs.
-    const absl::Status deleted = CloseImage(grant, [&] { return tgt_->DeleteTarget(target); });
+    const absl::Status deleted = CloseImage(grant, [&] { return DeleteDrained(target, *sessions); });
     if (absl::IsFailedPrecondition(deleted)) return false;
     RETURN_IF_ERROR(OkIfGone(deleted));
     FAIL_POINT("array.target.deleted");
@@ -270,6 +271,15 @@ absl::StatusOr<bool> TargetTable::DrainTarget(const GrantRow& grant) {
   if (open_.contains(target)) return false;
   watched_.erase(target);
   return true;
+}
+
+// A target with a session that tgtd never ends stays as long as tgtd, without its LUN, and lets nobody in.
+absl::Status TargetTable::DeleteDrained(int32_t target, SessionsLeft sessions) {
+  if (sessions == SessionsLeft::kNone) return tgt_->DeleteTarget(target);
+  RETURN_IF_ERROR(OkIfGone(tgt_->DeleteLun(target)));
+  LogWarn("array", "tgtd lists a session whose commands are over: its target stays, without a LUN",
+          {{"target", absl::StrCat(target)}});
+  return absl::OkStatus();
 }
 
 // What is refused because of another image has changed nothing: the target is open still.
@@ -304,31 +314,22 @@ void TargetTable::SetOldAccounts(const std::vector<GrantRow>& grants, std::set<G
   accounts_.SetOld(std::move(generations));
 }
 
-absl::StatusOr<bool> TargetTable::PauseTarget(const GrantRow& grant) const {
+absl::StatusOr<bool> TargetTable::PauseTarget(const GrantRow& grant) {
   const int32_t target = NumberOf(grant);
   RETURN_IF_ERROR(tgt_->SetTargetParameter(target, "state", "offline"));
-  return CutConnections(target);
+  ASSIGN_OR_RETURN(const SessionsLeft sessions, sessions_.CutSessions(target));
+  return sessions != SessionsLeft::kEnding;
 }
 
 absl::Status TargetTable::ResumeTarget(const GrantRow& grant) const {
   return tgt_->SetTargetParameter(NumberOf(grant), "state", "ready");
 }
 
-absl::Status TargetTable::EndPause(const GrantRow& grant) const {
+absl::Status TargetTable::EndPause(const GrantRow& grant) {
   RETURN_IF_ERROR(ResumeTarget(grant));
   // A half-done login may have become a session during the pause. tgtd never answers the commands that such a
   // session has sent meanwhile, so it is cut and logs in again.
-  return CutConnections(NumberOf(grant)).status();
-}
-
-// True when none was left. A connection stays listed until its last command is over.
-absl::StatusOr<bool> TargetTable::CutConnections(int32_t target) const {
-  ASSIGN_OR_RETURN(const std::vector<TgtConnection> connections, tgt_->ListConnections(target));
-  for (const TgtConnection& each : connections) {
-    RETURN_IF_ERROR(OkIfGone(tgt_->DeleteConnection(target, each)));
-  }
-  FAIL_POINT("array.target.connections_deleted");
-  return connections.empty();
+  return sessions_.CutSessions(NumberOf(grant)).status();
 }
 
 absl::StatusOr<std::vector<TgtTarget>> TargetTable::ReadFromTgtd() {

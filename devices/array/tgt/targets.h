@@ -23,6 +23,7 @@
 #include "devices/array/tgt/catalogue.h"
 #include "devices/array/tgt/image_openings.h"
 #include "devices/array/tgt/image_store.h"
+#include "devices/array/tgt/session_cutter.h"
 #include "devices/array/tgt/target_accounts.h"
 #include "devices/array/tgt/tgt_client.h"
 
@@ -46,6 +47,7 @@ class TargetTable {
   TargetTable(const TgtClient* tgt, TargetTableOptions options)
       : tgt_(tgt),
         options_(std::move(options)),
+        sessions_(tgt),
         openings_(options_.opening_mark),
         accounts_(tgt, options_.accounts_kept_for) {}
 
@@ -78,9 +80,9 @@ class TargetTable {
   // Of all generations that had an account before these grants were read: the others' are old.
   void SetOldAccounts(const std::vector<GrantRow>& grants, std::set<Generation> generations);
   // Cuts the sessions, which find the target not ready (try again), not gone, until EndPause. True once no
-  // command is running; false while one is: call again.
-  absl::StatusOr<bool> PauseTarget(const GrantRow& grant) const;
-  absl::Status EndPause(const GrantRow& grant) const;
+  // command is running, or only the LUN can tell (session_cutter.h); false while one is: call again.
+  absl::StatusOr<bool> PauseTarget(const GrantRow& grant);
+  absl::Status EndPause(const GrantRow& grant);
   // Undoes a pause that a crash has left; no more than that, for there may be good sessions.
   absl::Status ResumeTarget(const GrantRow& grant) const;
   // What tgtd has of ours; remembers which are open already and forgets all others. Also makes the target
@@ -92,7 +94,7 @@ class TargetTable {
 
  private:
   static ChapCredentials TargetAccountOf(const GrantRow& grant);
-  absl::StatusOr<bool> CutConnections(int32_t target) const;
+  absl::Status DeleteDrained(int32_t target, SessionsLeft sessions);
   absl::Status AllowDigests(int32_t target, Digests digests) const;
   // `open`: a call by which tgtd opens the image of the grant.
   absl::Status OpenImage(const GrantRow& grant, const LunBacking& backing,
@@ -112,6 +114,7 @@ class TargetTable {
 
   const TgtClient* const tgt_;
   const TargetTableOptions options_;
+  SessionCutter sessions_;
   ImageOpenings openings_;
   TargetAccounts accounts_;
   mutable absl::Mutex mu_;

@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "devices/array/tgt/testing/array_fixture.h"
+#include "devices/array/tgt/testing/slow_writes.h"
 #include "devices/array/tgt/tgt_client.h"
 
 namespace lunkeeper::testing {
@@ -114,26 +115,6 @@ std::string Contents(const std::string& path) {
   file.read(data.data(), static_cast<std::streamsize>(data.size()));
   return data;
 }
-
-// Slows the writes of the tgtd that the fixture starts while this lives. Two of a volume's are carried out at
-// once, or none could be overtaken.
-class SlowWrites {
- public:
-  explicit SlowWrites(ArrayFixture& fixture) : path_(fixture.directory.path() + "/slow") {
-    fixture.options.tgtd_io_threads = 2;
-    Set(0);
-    ::setenv("LD_PRELOAD", SLOW_WRITES_LIBRARY, 1);
-    ::setenv("SLOW_WRITES_FILE", path_.c_str(), 1);
-  }
-  ~SlowWrites() {
-    ::unsetenv("LD_PRELOAD");
-    ::unsetenv("SLOW_WRITES_FILE");
-  }
-  void Set(int milliseconds) { std::ofstream(path_) << milliseconds << '\n' << std::flush; }
-
- private:
-  const std::string path_;
-};
 
 TEST_CASE("once Fence has returned no write of a zombie reaches the medium") {
   const int delay_ms = GENERATE(0, 300);

@@ -1,0 +1,140 @@
+// A node that is cut off while its LUN reset waits for a write, and logs in again: tgtd answers only its
+// second reset, and lists the session of the first for as long as it lives (docs/tgt.md).
+
+#include <catch2/catch.hpp>
+
+#include <iscsi/iscsi.h>
+#include <iscsi/scsi-lowlevel.h>
+#include <poll.h>
+#include <signal.h>
+
+#include <memory>
+
+#include "absl/time/clock.h"
+#include "devices/array/tgt/testing/array_fixture.h"
+#include "devices/array/tgt/testing/slow_writes.h"
+#include "devices/array/tgt/tgt_client.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+const NodeId kCutOff("node-a.1"), kNext("node-b.1");
+constexpr absl::Duration kShort = absl::Milliseconds(300);  // in which what was sent has reached tgtd
+
+// A session that is cut when it goes.
+class RawSession {
+ public:
+  explicit RawSession(const Connection& connection)
+      : context_(iscsi_create_context(connection.initiator.value().c_str())) {
+    ::signal(SIGPIPE, SIG_IGN);
+    iscsi_set_noautoreconnect(context_.get(), 1);
+    iscsi_set_targetname(context_.get(), connection.target.value().c_str());
+    iscsi_set_session_type(context_.get(), ISCSI_SESSION_NORMAL);
+    iscsi_set_initiator_username_pwd(context_.get(), connection.chap.user.c_str(),
+                                     connection.chap.secret.c_str());
+    REQUIRE(iscsi_full_connect_sync(context_.get(), connection.portal.c_str(), 1) == 0);
+  }
+  void SendWrite() {
+    REQUIRE(iscsi_write16_task(context_.get(), 1, 0, data_, sizeof data_, 512, 0, 0, 0, 0, 0, Done, this) !=
+            nullptr);
+  }
+  void SendReset() { REQUIRE(iscsi_task_mgmt_lun_reset_async(context_.get(), 1, Done, this) == 0); }
+  // Whether what was sent is answered.
+  bool IsAnswered(absl::Duration within) {
+    for (const absl::Time end = absl::Now() + within; !answered_ && absl::Now() < end;) {
+      pollfd fd = {.fd = iscsi_get_fd(context_.get()),
+                   .events = static_cast<short>(iscsi_which_events(context_.get())),
+                   .revents = 0};
+      REQUIRE(::poll(&fd, 1, 10) >= 0);
+      REQUIRE(iscsi_service(context_.get(), fd.revents) == 0);
+    }
+    return answered_;
+  }
+
+ private:
+  struct Deleter {
+    void operator()(iscsi_context* context) const { iscsi_destroy_context(context); }
+  };
+  // Also when the context goes.
+  static void Done(iscsi_context*, int, void*, void* self) {
+    static_cast<RawSession*>(self)->answered_ = true;
+  }
+
+  bool answered_ = false;
+  unsigned char data_[512] = {};
+  const std::unique_ptr<iscsi_context, Deleter> context_;
+};
+
+// A volume of which tgtd lists a session for good, although none of its commands is left.
+struct LostReset : ArrayFixture {
+  LostReset() {
+    REQUIRE(Open() == absl::OkStatus());
+    cluster = Cluster();
+    volume = cluster->volumes().CreateVolume(Spec("v", 16)).value().id;
+    connection = Acquire(kCutOff, absl::ZeroDuration()).value().connection;
+    slow.Set(2000);
+    Cut([](RawSession& session) { session.SendWrite(); });
+    slow.Set(0);
+    Cut([](RawSession& session) { session.SendReset(); });
+    RawSession session(connection);
+    session.SendReset();
+    REQUIRE(session.IsAnswered(absl::Seconds(20)));
+  }
+  template <class Send>
+  void Cut(Send send) {
+    RawSession session(connection);
+    send(session);
+    REQUIRE_FALSE(session.IsAnswered(kShort));
+  }
+  absl::StatusOr<Grant> Acquire(const NodeId& node, absl::Duration wait) {
+    return cluster->grants().AcquireGrant(
+        {.volume = volume, .node = node, .access = Access::kExclusive, .owner = GrantOwner::kNode}, wait);
+  }
+
+  SlowWrites slow{*this};
+  std::unique_ptr<Array> cluster;
+  VolumeId volume;
+  Connection connection;
+};
+
+TEST_CASE_METHOD(LostReset,
+                 "a volume with a session that tgtd never ends is fenced, and another node has it") {
+  const auto term = cluster->fences().BeginTerm("leader");
+  REQUIRE(cluster->fences().FenceNode(*term, {kCutOff, {volume}}).status() == absl::OkStatus());
+  CHECK_FALSE(PlainInitiator::Login(connection).ok());
+  const auto next = Acquire(kNext, absl::Seconds(20));
+  REQUIRE(next.status() == absl::OkStatus());
+  CHECK(PlainInitiator::Login(next->connection).value()->Write(1, 'x'));
+  SECTION("its target is gone with the tgtd that has it, at the agent's next start") {
+    REQUIRE(Open() == absl::OkStatus());
+    CHECK(TgtClient(options.control_port).ListTargets()->size() == 2);  // and the one of nobody
+    CHECK(Eventually([&] { return PlainInitiator::Login(next->connection).ok(); }));
+  }
+}
+
+TEST_CASE_METHOD(LostReset, "a volume with a session that tgtd never ends is released") {
+  REQUIRE(cluster->grants().ReleaseGrant(volume, kCutOff, GrantOwner::kNode, kAnyGeneration) ==
+          absl::OkStatus());
+  CHECK(cluster->volumes().DeleteVolume(volume) == absl::OkStatus());
+}
+
+TEST_CASE_METHOD(LostReset, "a volume with a session that tgtd never ends grows, and is fenced later") {
+  REQUIRE(cluster->volumes().ExpandVolume(volume, 32 << 20).status() == absl::OkStatus());
+  CHECK(PlainInitiator::Login(connection).value()->SizeBytes() == 32 << 20);
+  const auto term = cluster->fences().BeginTerm("leader");
+  CHECK(cluster->fences().FenceNode(*term, {kCutOff, {volume}}).status() == absl::OkStatus());
+}
+
+// Its command is what counts, not how long its session is listed.
+TEST_CASE_METHOD(LostReset, "a write in hand is waited for, also beside a session that tgtd never ends") {
+  slow.Set(4000);
+  Cut([](RawSession& session) { session.SendWrite(); });
+  slow.Set(0);
+  const auto term = cluster->fences().BeginTerm("leader");
+  const absl::Time begin = absl::Now();
+  CHECK(cluster->fences().FenceNode(*term, {kCutOff, {volume}}).status() == absl::OkStatus());
+  CHECK(absl::Now() - begin > absl::Milliseconds(2500));
+}
+
+}  // namespace
+}  // namespace lunkeeper::testing

@@ -1,0 +1,43 @@
+#pragma once
+// Ends the sessions of targets in one tgtd. tgtd lists a session until its last command is over, and one
+// whose LUN reset it has forgotten for as long as it lives: of two resets that wait for the same command it
+// answers the later one (docs/tgt.md). So a list that does not become empty is no proof that a command runs.
+// What is: tgtd refuses to delete a LUN while one does, whatever it lists.
+//
+// Thread-safe. An error is tgtd's; NOT_FOUND: there is no such target.
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "devices/array/tgt/tgt_client.h"
+
+namespace lunkeeper {
+
+enum class SessionsLeft {
+  kNone,     // and no command runs
+  kEnding,   // cut, and listed still: call again
+  kOverdue,  // for longer than one without a command, and once a second: try to delete the LUN
+};
+
+class SessionCutter {
+ public:
+  explicit SessionCutter(const TgtClient* tgt) : tgt_(tgt) {}
+
+  // Cuts what is listed, and says what the list was.
+  absl::StatusOr<SessionsLeft> CutSessions(int32_t target) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  using SteadyTime = std::chrono::steady_clock::time_point;
+
+  SessionsLeft ClassifyList(int32_t target, bool empty) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const TgtClient* const tgt_;
+  absl::Mutex mu_;
+  std::map<int32_t, SteadyTime> ending_since_ ABSL_GUARDED_BY(mu_);  // or since the last kOverdue
+};
+
+}  // namespace lunkeeper
