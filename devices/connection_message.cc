@@ -21,6 +21,7 @@ devices::v1::Connection ToMessage(const Connection& connection) {
   message.set_chap_user(connection.chap.user);
   message.set_chap_secret(connection.chap.secret);
   for (const std::string& portal : connection.other_portals) message.add_other_portals(portal);
+  for (const std::string& portal : connection.peer_portals) message.add_peer_portals(portal);
   message.set_target_chap_user(connection.target_chap.user);
   message.set_target_chap_secret(connection.target_chap.secret);
   message.set_signing_key(connection.signing_key);
@@ -36,6 +37,7 @@ Connection FromMessage(const devices::v1::Connection& message) {
           .chap = {.user = message.chap_user(), .secret = message.chap_secret()},
           .target_chap = {.user = message.target_chap_user(), .secret = message.target_chap_secret()},
           .other_portals = {message.other_portals().begin(), message.other_portals().end()},
+          .peer_portals = {message.peer_portals().begin(), message.peer_portals().end()},
           .digests = FromMessage(message.digests()),
           .signing_key = message.signing_key()};
 }

@@ -83,6 +83,9 @@ struct Connection {
   // By which the target proves itself to the initiator. Empty: it does not, its array agent is an older one.
   ChapCredentials target_chap = {};
   std::vector<std::string> other_portals = {};  // where the same target is reached as well
+  // Those among them that lead to other hosts: commands there are not the ones here. An older array agent
+  // names none.
+  std::vector<std::string> peer_portals = {};
   // What the session has to have; a target that does not agree is not used.
   Digests digests = Digests::kNone;
   // Of a heartbeat LUN: the key that signs what is written to it (devices/heartbeat/signature.h). Empty:

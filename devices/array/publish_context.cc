@@ -24,7 +24,9 @@ constexpr char kNode[] = "node";
 constexpr char kAccess[] = "access";
 constexpr char kGeneration[] = "generation";
 constexpr char kPortal[] = "portal";
-constexpr char kOtherPortals[] = "otherPortals";  // with commas; not there where there is one
+// With commas; not there where there are none.
+constexpr char kOtherPortals[] = "otherPortals";
+constexpr char kPeerPortals[] = "peerPortals";
 constexpr char kTarget[] = "target";
 constexpr char kInitiator[] = "initiator";
 constexpr char kLun[] = "lun";
@@ -100,11 +102,11 @@ absl::StatusOr<std::string> ReadPortal(const PublishContext& context) {
   return text;
 }
 
-absl::StatusOr<std::vector<std::string>> ReadOtherPortals(const PublishContext& context) {
-  if (!context.contains(kOtherPortals)) return std::vector<std::string>();
-  ASSIGN_OR_RETURN(const std::string text, ReadText(context, kOtherPortals));
+absl::StatusOr<std::vector<std::string>> ReadPortals(const PublishContext& context, const char* key) {
+  if (!context.contains(key)) return std::vector<std::string>();
+  ASSIGN_OR_RETURN(const std::string text, ReadText(context, key));
   const std::vector<std::string> portals = absl::StrSplit(text, ',');
-  for (const std::string& portal : portals) RETURN_IF_ERROR(CheckPortal(kOtherPortals, portal));
+  for (const std::string& portal : portals) RETURN_IF_ERROR(CheckPortal(key, portal));
   return portals;
 }
 
@@ -148,7 +150,8 @@ absl::StatusOr<VolumeLimits> ReadLimits(const PublishContext& context) {
 absl::StatusOr<Connection> ConnectionFrom(const PublishContext& context) {
   Connection connection;
   ASSIGN_OR_RETURN(connection.portal, ReadPortal(context));
-  ASSIGN_OR_RETURN(connection.other_portals, ReadOtherPortals(context));
+  ASSIGN_OR_RETURN(connection.other_portals, ReadPortals(context, kOtherPortals));
+  ASSIGN_OR_RETURN(connection.peer_portals, ReadPortals(context, kPeerPortals));
   ASSIGN_OR_RETURN(connection.target, IscsiName(context, kTarget));
   ASSIGN_OR_RETURN(connection.initiator, IscsiName(context, kInitiator));
   ASSIGN_OR_RETURN(connection.lun, ReadNumber(context, kLun, 0, kLargestLun));
@@ -183,6 +186,8 @@ PublishContext ToPublishContext(const Grant& grant) {
                             {kDurability, NameOf(grant.durability, kDurabilityNames)}};
   if (const std::string others = JoinPortals(connection.other_portals); !others.empty())
     context[kOtherPortals] = others;
+  if (const std::string peers = JoinPortals(connection.peer_portals); !peers.empty())
+    context[kPeerPortals] = peers;
   if (!connection.target_chap.user.empty()) {
     context[kTargetChapUser] = connection.target_chap.user;
     context[kTargetChapSecret] = connection.target_chap.secret;

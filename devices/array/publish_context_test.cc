@@ -79,11 +79,15 @@ TEST_CASE("a grant's limits come back, and a grant without any is as an older co
 TEST_CASE("a grant of several portals comes back with them; as many as a value has room for") {
   Grant grant = SampleGrant();
   grant.connection.other_portals = {"10.1.0.5:3260", "[fd00::5]:3260"};
-  PublishContext context = ToPublishContext(grant);
+  grant.connection.peer_portals = {"[fd00::5]:3260"};
+  const PublishContext context = ToPublishContext(grant);
   CHECK(FromPublishContext(grant.volume, context)->connection == grant.connection);
   for (const char* wrong : {"10.1.0.5", "10.1.0.5:3260,", ",", "10.1.0.5:3260,:0"}) {
-    context["otherPortals"] = wrong;
-    CHECK(absl::IsInvalidArgument(FromPublishContext(grant.volume, context).status()));
+    for (const char* key : {"otherPortals", "peerPortals"}) {
+      PublishContext changed = context;
+      changed[key] = wrong;
+      CHECK(absl::IsInvalidArgument(FromPublishContext(grant.volume, changed).status()));
+    }
   }
   grant.connection.other_portals.assign(40, "10.1.0.5:3260");
   CHECK(FromPublishContext(grant.volume, ToPublishContext(grant))->connection.other_portals.size() == 18);

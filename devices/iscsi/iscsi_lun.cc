@@ -34,10 +34,9 @@ using std::chrono::seconds;
 constexpr auto kFirstBackoff = milliseconds(100), kLastBackoff = milliseconds(1000);
 // A target that is silent for this long although something was asked of it is shown as stalled.
 constexpr auto kStall = milliseconds(500);
-constexpr auto kQuestionPause = milliseconds(250);
+constexpr auto kQuestionPause = milliseconds(250), kLogoutTimeout = milliseconds(1000);
 // The array alone may know that a flush failed which a session's end has cut: it soon shows another cache id.
 constexpr auto kErrorsShow = milliseconds(1500);
-constexpr auto kLogoutTimeout = milliseconds(1000);
 constexpr uint32_t kMostTasks = 1024;
 
 }  // namespace
@@ -58,9 +57,8 @@ void IscsiLun::Start() {
     phase_ = Phase::kEnded;
     return;
   }
-  if (!connection_.has_address()) {
+  if (!connection_.has_address())
     return FailLun(LunFailure::kBadPortal, "the portal is not a numeric address and port");
-  }
   SetNotReady("logging in");
   give_up_ = now_ + options_.replacement_timeout;
   backoff_ = kFirstBackoff;
@@ -165,6 +163,7 @@ void IscsiLun::OnPhaseTimeout() {
     case Phase::kLoggingIn:
       return GiveUpConnection("the target does not answer the login");
     case Phase::kResetting:
+      if (connection_.has_opened_portal()) return GiveUpConnection("the old commands are not over here");
       if (CheckSilence("the old commands are not over yet")) phase_deadline_ = silence_.next_check();
       return;
     case Phase::kIdentifying:
@@ -205,13 +204,14 @@ void IscsiLun::OnLoggedIn() {
                  silence_limit_.limit());
   phase_deadline_ = silence_.next_check();
   session_.ResetLun();
+  connection_.BeginReset(now_ + options_.command_timeout);
   reset_begun_ = false;
 }
 
 void IscsiLun::OnReset(uint8_t response) {
   FAIL_POINT("lun.reset.answered");
-  const std::optional<LunFailure> failure = identification_.Restart(response, reason_);
-  if (failure) return BreakSession(*failure);
+  connection_.EndReset();
+  if (const auto failure = identification_.Restart(response, reason_)) return BreakSession(*failure);
   if (!requests_.flush_was_cut()) return SendQuestion();
   phase_ = Phase::kPausing;
   phase_deadline_ = now_ + kErrorsShow;

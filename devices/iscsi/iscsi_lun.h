@@ -20,7 +20,7 @@
 //    -------------+----------------------------------------------+--------------------
 //    kConnecting  | the TCP connection                           | login_timeout, until the end of the login;
 //    kLoggingIn   | the login's last answer                      |   less where there is another portal
-//    kResetting   | the LUN reset: the old commands are over     | as long as pings are answered
+//    kResetting   | the LUN reset: the old commands are over     | while pings are answered and no peer opens
 //    kIdentifying | the answer to a question                     | login_timeout, each
 //    kPausing     | the moment to ask, of a LUN that is not ready|
 //    kReady       | requests and answers                         |

@@ -22,10 +22,12 @@ constexpr int kReceivesPerCall = 16;
 LunConnection::LunConnection(const Connection& connection, InitiatorSession* session) : session_(session) {
   const std::optional<Address> own = ParseAddress(connection.portal);
   if (!own) return;
-  portals_.push_back({.address = *own, .text = connection.portal});
+  portals_.push_back({.address = *own, .text = connection.portal, .of_peer = false});
   for (const std::string& portal : connection.other_portals)
     if (const std::optional<Address> other = ParseAddress(portal))
-      portals_.push_back({.address = *other, .text = portal});
+      portals_.push_back({.address = *other,
+                          .text = portal,
+                          .of_peer = std::ranges::count(connection.peer_portals, portal) > 0});
 }
 
 void LunConnection::NoteSuccess() {
@@ -43,9 +45,19 @@ LunConnection::Clock::duration LunConnection::PauseBeforeOpen(Clock::duration ba
 }
 
 LunConnection::Clock::time_point LunConnection::next_look() const {
-  const bool waits = is_open() && !(connected_ && session_->logged_in());
-  const auto is_other = [this](const Portal& portal) { return portal.closed && &portal != &portals_[next_]; };
-  return waits && std::ranges::any_of(portals_, is_other) ? next_look_ : Clock::time_point::max();
+  Clock::time_point first = Clock::time_point::max();
+  for (const Portal& portal : portals_) first = std::min(first, LooksFrom(portal));
+  return std::max(first, next_look_);
+}
+
+// From when on to look at `portal`; max: never. Which peers are one host nobody knows: of two, either may
+// be where the reset waits.
+LunConnection::Clock::time_point LunConnection::LooksFrom(const Portal& portal) const {
+  const Portal& present = portals_[next_];
+  const bool logs_in = !(connected_ && session_->logged_in());
+  const bool may_serve = logs_in ? portal.closed : reset_late_ && portal.of_peer != present.of_peer;
+  if (!is_open() || &portal == &present || !may_serve) return Clock::time_point::max();
+  return portal.closed ? Clock::time_point() : *reset_late_;
 }
 
 // A look that is not answered yet goes on: a slow network is no reason to begin anew.
@@ -54,7 +66,7 @@ bool LunConnection::FindOpenedPortal(Clock::time_point now) {
   next_look_ = now + kLookInterval;
   for (size_t at = 0; at < portals_.size() && !opened_; ++at) {
     Portal& portal = portals_[at];
-    if (at == next_ || !portal.closed) continue;
+    if (now < LooksFrom(portal)) continue;
     const Attempt seen = portal.look ? ResultOf(portal.look) : Attempt{.error = ENOTCONN};
     if (seen.connected) opened_ = at;
     if (seen.error != 0) portal.look = OpenSocket(portal.address);
@@ -66,6 +78,7 @@ int LunConnection::Open() {
   socket_ = OpenSocket(portals_[next_].address);
   readable_from_ = 1;
   opened_.reset();
+  reset_late_.reset();
   next_look_ = {};  // at once
   tried_ = true;
   connected_ = false;

@@ -70,12 +70,18 @@ class LunConnection {
     bool connected = false;
   };
   Attempt FinishOpen();
-  // When to call FindOpenedPortal, if at all: from Open to the end of the login.
+  // When to call FindOpenedPortal, if at all: from Open to the end of the login, and while a reset waits.
   Clock::time_point next_look() const;
   // Looks, without waiting, whether a portal that refused connections takes them now. True: it is the next
   // one after Close. Once for each time that it opens: one that was open all the time may lead to the same
-  // slow target.
+  // slow target. While a reset waits, it looks at portals of other hosts alone.
   bool FindOpenedPortal(Clock::time_point now);
+  bool has_opened_portal() const { return opened_.has_value(); }
+  // The session's LUN reset waits for old commands, until EndReset or Open. From `late` on a portal of
+  // another host is found, too, that was open all the time. Not one of the same host, ever: a target may
+  // forget the first of two resets, and keep its session (docs/tgt.md).
+  void BeginReset(Clock::time_point late) { reset_late_ = late; }
+  void EndReset() { reset_late_.reset(); }
   // `leave_portal`: although it took the login, the next attempt is at another one.
   void Close(bool leave_portal = false);
 
@@ -107,11 +113,14 @@ class LunConnection {
   ssize_t DeliverData(LunRequest& request);
   static Attempt ResultOf(const UniqueFd& socket);
   size_t NextPortal();
+  struct Portal;
+  Clock::time_point LooksFrom(const Portal& portal) const;
 
   // What happened there is of the time since the last success.
   struct Portal {
     Address address;
     std::string text;
+    bool of_peer;             // another host's than the connection's own portal
     bool refused = false;     // the last login, or the LUN was another one
     bool sent_on = false;     // the last login, to another portal
     bool closed = false;      // the last connection
@@ -122,6 +131,7 @@ class LunConnection {
   size_t next_ = 0;
   std::optional<size_t> opened_;  // found by FindOpenedPortal since the last Open
   Clock::time_point next_look_;
+  std::optional<Clock::time_point> reset_late_;
   size_t failures_ = 0;                     // portals that were left since the last success
   bool tried_ = false, connected_ = false;  // of the attempt since the last Close
   InitiatorSession* const session_;

@@ -20,9 +20,10 @@ constexpr auto kNever = Lun::Clock::time_point::max();
 
 // A connection to a target with these portals, which nobody has tried yet.
 struct PortalsRig {
-  PortalsRig(const std::string& first, std::vector<std::string> others) {
+  PortalsRig(const std::string& first, std::vector<std::string> others, std::vector<std::string> peers = {}) {
     session.connection.portal = first;
     session.connection.other_portals = std::move(others);
+    session.connection.peer_portals = std::move(peers);
     connection.emplace(session.connection, &session.session);
   }
   // 0 or an errno, once it is known.
@@ -40,6 +41,19 @@ struct PortalsRig {
   }
   bool FindAt(int milliseconds_from_start) {
     return connection->FindOpenedPortal(start + milliseconds(milliseconds_from_start));
+  }
+  // Logged in, with a LUN reset that waits for old commands, and for too long from then on.
+  void AwaitReset(int late_at) {
+    session.LogIn();
+    connection->BeginReset(start + milliseconds(late_at));
+  }
+  // Whether it finds none, at looks at which one that is open would be found.
+  bool FindsNone(int milliseconds_from_start) {
+    for (int look = 0; look < 50; ++look) {
+      if (FindAt(milliseconds_from_start + 100 * look)) return false;
+      std::this_thread::yield();
+    }
+    return true;
   }
   // At the looks from this time on: each takes a moment of the real time.
   bool FindFrom(int milliseconds_from_start) {
@@ -144,6 +158,60 @@ TEST_CASE("nothing is looked at while there is no connection, nor once the login
   SECTION("logged in") { rig.session.LogIn(); }
   REQUIRE(rig.connection->next_look() == kNever);
   REQUIRE_FALSE(rig.FindAt(0));
+}
+
+// The tgtd that it waits in may forget it for a second one, and keep its session.
+TEST_CASE("a reset that waits is left for another host's portal, and never for one of the same host") {
+  testing::SilentPort own, beside, peer;
+  own.Freeze();
+  PortalsRig rig(own.portal(), {beside.portal(), peer.portal()}, {peer.portal()});
+  REQUIRE(rig.Connect() == 0);
+  rig.AwaitReset(1000);
+  REQUIRE(rig.connection->next_look() == rig.start + milliseconds(1000));
+  beside.Freeze();
+  REQUIRE(rig.FindsNone(1000));
+  SECTION("it opens") {
+    peer.Freeze();
+    REQUIRE(rig.FindFrom(10'000));
+    REQUIRE(rig.connection->has_opened_portal());
+    rig.connection->Close(/*leave_portal=*/true);
+    REQUIRE(rig.Connect() == 0);
+    REQUIRE(rig.Peer() == peer.portal());
+  }
+  SECTION("the reset is answered") {
+    rig.connection->EndReset();
+    REQUIRE(rig.connection->next_look() == kNever);
+  }
+}
+
+TEST_CASE(
+    "another host's portal is looked at during a reset at once if it refused, and else when that is late") {
+  testing::SilentPort own, peer;
+  own.Freeze();
+  const bool refused = GENERATE(false, true);
+  PortalsRig rig(refused ? peer.portal() : own.portal(), {refused ? own.portal() : peer.portal()},
+                 {refused ? own.portal() : peer.portal()});
+  if (refused) rig.PassClosedPortal();
+  if (!refused) REQUIRE(rig.Connect() == 0);
+  rig.AwaitReset(1000);
+  peer.Freeze();
+  REQUIRE(rig.FindsNone(-10'000) != refused);
+}
+
+// Which of them are the same host nobody says.
+TEST_CASE("a reset that waits at a peer is left for the own host alone") {
+  testing::SilentPort own, first, second;
+  first.Freeze();
+  PortalsRig rig(own.portal(), {first.portal(), second.portal()}, {first.portal(), second.portal()});
+  rig.PassClosedPortal();
+  rig.AwaitReset(0);
+  second.Freeze();
+  REQUIRE(rig.FindsNone(0));
+  own.Freeze();
+  REQUIRE(rig.FindFrom(10'000));
+  rig.connection->Close(/*leave_portal=*/true);
+  REQUIRE(rig.Connect() == 0);
+  REQUIRE(rig.Peer() == own.portal());
 }
 
 TEST_CASE("each portal has its turn, and the first round ends with the last of them") {

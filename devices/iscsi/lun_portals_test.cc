@@ -280,6 +280,49 @@ TEST_CASE("a portal that opens is found while another one keeps the LUN waiting"
   REQUIRE(next.Count("login") == 1);
 }
 
+// A LUN whose reset waits at `rig.target`, which answers pings: of a gateway to which Ceph says nothing, or
+// which has lost the array, the old commands are never over.
+struct WaitingReset {
+  WaitingReset(bool next_is_open, bool next_is_of_a_peer, milliseconds command_timeout)
+      : next(next_is_open), rig([&](LunOptions& options) {
+          Connection& to = options.connection;
+          to.other_portals = {next.portal()};
+          if (!next_is_open) std::swap(to.portal, to.other_portals[0]);  // it is asked first, and refuses
+          if (next_is_of_a_peer) to.peer_portals = to.other_portals;
+          options.path_timeout = milliseconds(500);
+          options.command_timeout = command_timeout;
+        }) {
+    rig.target.Change([](auto& traits) { traits.reset_pings = 1'000'000; });
+    rig.lun->Start();
+    REQUIRE(rig.loop.RunUntil([&] { return rig.target.Count("login") == 1; }, seconds(5)));
+  }
+  bool IsLeft(milliseconds within) {
+    return rig.loop.RunUntil([&] { return next.Count("login") > 0; }, within);
+  }
+
+  FakeTarget next;
+  LunRig rig;
+};
+
+TEST_CASE("a target whose old commands do not end is left for another host's portal") {
+  const bool is_open = GENERATE(false, true);
+  WaitingReset waiting(is_open, /*next_is_of_a_peer=*/true,
+                       is_open ? milliseconds(1800) : std::chrono::minutes(15));
+  if (!is_open) waiting.next.Open();
+  REQUIRE(waiting.IsLeft(seconds(60)));
+  REQUIRE(waiting.rig.Write(0, 'x') == 0);
+  REQUIRE(waiting.next.At(0) == 'x');
+}
+
+// Of two resets tgtd answers one, and keeps the session of the other.
+TEST_CASE("a target whose old commands do not end is not left for a portal of the same host") {
+  const bool is_open = GENERATE(false, true);
+  WaitingReset waiting(is_open, /*next_is_of_a_peer=*/false, milliseconds(600));
+  if (!is_open) waiting.next.Open();
+  REQUIRE_FALSE(waiting.IsLeft(seconds(3)));
+  REQUIRE(waiting.rig.target.Count("login") == 1);
+}
+
 // It may lead to the same slow target, and then neither would ever get the time that it needs.
 TEST_CASE("a portal that was open all the time takes no LUN away from another one") {
   testing::SilentPort slow, other;

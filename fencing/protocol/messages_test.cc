@@ -23,7 +23,7 @@ TEST_CASE("an older controller's grant is read without what it does not know") {
   grant.connection.portal = "10.0.0.5:3260";
   grant.connection.chap = {"user", "secret"};
   grant.connection.target_chap = {"target", "other secret"};
-  grant.connection.other_portals = {"10.0.0.6:3260"};
+  grant.connection.other_portals = grant.connection.peer_portals = {"10.0.0.6:3260"};
   grant.connection.digests = Digests::kAll;
   v1::AcquireRequest request;
   request.set_access(v1::EXCLUSIVE);
@@ -32,6 +32,7 @@ TEST_CASE("an older controller's grant is read without what it does not know") {
   message.mutable_connection()->clear_target_chap_user();
   message.mutable_connection()->clear_target_chap_secret();
   message.mutable_connection()->clear_other_portals();
+  message.mutable_connection()->clear_peer_portals();
   message.mutable_connection()->clear_digests();
   const Grant read = ReadGrant(request, message);
   CHECK(read.generation == 7);

@@ -60,6 +60,7 @@ const std::set<std::string> kNewFields = {
     "lunkeeper.devices.v1.Connection.target_chap_secret",
     "lunkeeper.devices.v1.Connection.signing_key",
     "lunkeeper.devices.v1.Connection.digests",
+    "lunkeeper.devices.v1.Connection.peer_portals",
 };
 
 void DropNewFields(Message* message) {

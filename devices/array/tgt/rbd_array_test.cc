@@ -301,8 +301,8 @@ TEST_CASE_METHOD(WithTwoTgtds, "on Ceph: nodes are told this gateway's portal, a
   const auto grant = cluster->grants().AcquireGrant({.volume = volume, .node = kA}, absl::ZeroDuration());
   REQUIRE(grant.status() == absl::OkStatus());
   const std::string port = grant->connection.portal == options.portals.front() ? "9" : "10";
-  CHECK(grant->connection.other_portals ==
-        std::vector<std::string>{"127.0.0.1:" + port, "127.0.0.2:" + port});
+  for (const auto& portals : {grant->connection.other_portals, grant->connection.peer_portals})
+    CHECK(portals == std::vector<std::string>{"127.0.0.1:" + port, "127.0.0.2:" + port});
   const auto heartbeats = cluster->fences().OpenHeartbeatLun({kA});
   REQUIRE(heartbeats.status() == absl::OkStatus());
   CHECK(heartbeats->other_portals.empty());

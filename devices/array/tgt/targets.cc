@@ -98,9 +98,10 @@ Connection TargetTable::ConnectionOf(const GrantRow& grant) const {
 
 Connection TargetTable::ConnectionWithPeersOf(const GrantRow& grant) const {
   Connection connection = ConnectionOf(grant);
-  if (!connection.portal.empty())
-    connection.other_portals.insert(connection.other_portals.end(), options_.peer_portals.begin(),
-                                    options_.peer_portals.end());
+  if (connection.portal.empty()) return connection;
+  connection.peer_portals = options_.peer_portals;
+  connection.other_portals.insert(connection.other_portals.end(), options_.peer_portals.begin(),
+                                  options_.peer_portals.end());
   return connection;
 }
 
