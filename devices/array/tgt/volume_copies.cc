@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/steady_deadline.h"
 
 namespace lunkeeper {
 namespace {
@@ -46,25 +47,23 @@ absl::Status VolumeCopies::EndCopy(absl::Status copied, const std::string& path,
   if (copied.ok()) return images_.KeepImage(path);
   // First, as its room may be what the catalogue lacks. But what could not be said to be ready may be so.
   if (!whole) images_.DropNewImage(path);
-  DeleteRow(delete_row, path, progress);
-  if (whole) images_.DropNewImage(path);
+  const bool deleted = DeleteRow(delete_row, path, progress);
+  if (whole && deleted) images_.DropNewImage(path);
   return copied;
 }
 
 // The catalogue may be full, or locked. A row that stayed would be a copy under way until the next start,
 // which nobody could delete, nor ask for again. The queue waits: the end of another copy could not be stored
 // either.
-void VolumeCopies::DeleteRow(const RowChange& delete_row, const std::string& path,
+bool VolumeCopies::DeleteRow(const RowChange& delete_row, const std::string& path,
                              const CopyQueue::Progress& progress) const {
   for (absl::Status deleted = delete_row(); !deleted.ok(); deleted = delete_row()) {
     LogWarn("array", "a failed copy could not be taken out of the catalogue; trying again",
             {{"image", path}, {"error", std::string(deleted.message())}});
-    const absl::Time again = absl::Now() + kDeleteAgain;
-    while (absl::Now() < again) {
-      if (!progress(0)) return;
-      absl::SleepFor(kLookForStop);
-    }
+    for (const SteadyDeadline again(kDeleteAgain); !again.IsOver(); absl::SleepFor(kLookForStop))
+      if (!progress(0)) return false;
   }
+  return true;
 }
 
 void VolumeCopies::BeginVolumeCopy(const VolumeRow& row, const std::string& from,

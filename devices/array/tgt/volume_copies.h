@@ -46,7 +46,8 @@ class VolumeCopies {
   // Of an image with this path. Its row goes in any case, unless the program stops.
   absl::Status EndCopy(absl::Status copied, const std::string& path, const RowChange& set_ready,
                        const RowChange& delete_row, const CopyQueue::Progress& progress) const;
-  void DeleteRow(const RowChange& delete_row, const std::string& path,
+  // False: the program stops, and the row is there.
+  bool DeleteRow(const RowChange& delete_row, const std::string& path,
                  const CopyQueue::Progress& progress) const;
   // The path of what a volume is copied from.
   absl::StatusOr<std::string> FindSource(const ClusterId& cluster, const VolumeSpec& spec);
