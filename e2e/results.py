@@ -1,6 +1,7 @@
 """Adds up the JUnit files of one test run and prints `N passed, N failed, N skipped` as the last line.
 
-Under each failed test stand the lines that say what was wrong.
+Under each failed test stand the lines that say what was wrong. A file of Catch2 programs has a line of its
+own: how many they are, and how many tests they ran.
 
 Usage: results.py FOLDER [PART…]. A PART is one whose command failed. When its file has no failed test (the
 build failed, or it crashed) it counts as one failure. The exit code is 1 on any failure, and when no test
@@ -8,6 +9,7 @@ ran.
 """
 
 import pathlib
+import re
 import sys
 import xml.etree.ElementTree as ET
 
@@ -21,9 +23,19 @@ def reasons(case):
     return [line for check in checks[:3] for line in check] or message.splitlines()[:3]
 
 
+def count_catch2(cases):
+    """The tests that each Catch2 program among them ran, by its last lines."""
+    end = re.compile(r" in (\d+) test case|^test cases: +(\d+) ", re.MULTILINE)
+    ends = (end.findall(case.findtext("system-out", "")) for case in cases)
+    return [int(found[-1][0] or found[-1][1]) for found in ends if found]
+
+
 def counted(path):
     passed = failed = skipped = 0
-    for case in ET.parse(path).getroot().iter("testcase"):
+    cases = list(ET.parse(path).getroot().iter("testcase"))
+    if ran := count_catch2(cases):
+        print(f"   {path.stem}: {len(ran)} programs ran {sum(ran)} tests")
+    for case in cases:
         if case.find("failure") is not None or case.find("error") is not None or case.get("status") == "fail":
             failed += 1
             print(f"   FAILED  {path.stem}: {case.get('classname', '')} {case.get('name')}")

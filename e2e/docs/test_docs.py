@@ -11,7 +11,7 @@ import pytest
 
 from harness import dashboard, docs, mounts
 from harness.cleanup import Cleanup, wait_until
-from harness.places import LUNKEEPER, ROOT
+from harness.places import BUILD, LUNKEEPER, ROOT
 from harness.processes import MARK, kill_pid, marked_with
 
 HERE = {"agent", "certificates", "controller", "datapath", "node", "fence", "dev"}
@@ -209,6 +209,17 @@ def test_every_verb_of_dev_that_is_named_exists():
     for page in docs.PAGES:
         for verb in re.findall(r"\./dev (?!help)([a-z]+)", pathlib.Path(page).read_text()):
             assert f"./dev {verb}" in known, f"{page.name}: ./dev {verb}"
+
+
+def test_as_many_test_programs_run_emulated_as_the_text_says():
+    def count(*chosen):
+        listed = subprocess.run(
+            ["ctest", "--test-dir", BUILD, "--show-only", *chosen], capture_output=True, text=True, timeout=20
+        ).stdout
+        return int(re.search(r"^Total Tests: (\d+)$", listed, re.MULTILINE)[1])
+
+    said = re.search(r"(\d+) of the (\d+) unit tests", (ROOT / "docs/development.md").read_text())
+    assert (int(said[1]), int(said[2])) == (count("-L", "emulated"), count())
 
 
 def test_the_dashboards_picture_shows_the_panels_of_the_dashboard():
