@@ -9,6 +9,7 @@
 #include "fencing/sim/api.h"
 #include "fencing/sim/array_model.h"
 #include "fencing/sim/checker.h"
+#include "fencing/sim/cuts.h"
 #include "fencing/sim/machine.h"
 #include "fencing/sim/replica.h"
 #include "fencing/sim/roll_out.h"
@@ -34,7 +35,7 @@ const std::vector<std::string>& Faults::Names() {
       "tgtd-deaf",        "rack-off",      "rack-cut",           "reboot",
       "replica-node-off", "bad-network",   "clock-step",         "roll-out-replicas",
       "roll-out-plugins", "finalizers",    "endless-commands",   "compaction",
-      "probes-blocked",   "paused"};
+      "probes-blocked",   "paused",        "replica-node-hang",  "replica-node-cut"};
   return kNames;
 }
 
@@ -56,7 +57,7 @@ void Faults::HealAll() {
   for (auto& mend : std::exchange(open_, {})) mend();
 }
 
-void Faults::MendLater(Mend mend, Span least, Span most) {
+void MendLater(Mend mend, Span least, Span most) {
   auto once = std::make_shared<Mend>(std::move(mend));
   auto run = [once] {
     if (auto what = std::exchange(*once, nullptr)) what();
@@ -79,7 +80,7 @@ void Faults::Strike(const std::string& name) {
   }
 }
 
-Faults::Mend Faults::Sicken(Machine& machine, Cause cause, std::function<void()> undo) {
+Mend Faults::Sicken(Machine& machine, Cause cause, std::function<void()> undo) {
   world_.checker->Sick(machine.id(), cause, true);
   return [&checker = *world_.checker, id = machine.id(), cause, undo = std::move(undo)] {
     checker.Sick(id, cause, false);
@@ -87,14 +88,16 @@ Faults::Mend Faults::Sicken(Machine& machine, Cause cause, std::function<void()>
   };
 }
 
-Faults::Mend Faults::StrikeNode(const std::string& name) {
+Mend Faults::Hang(Machine& machine) {
+  world_.Trace("  of " + machine.id().value());
+  machine.Freeze();
+  return Sicken(machine, Cause::kDead, [&machine] { machine.Thaw(), machine.PowerOn(); });
+}
+
+Mend Faults::StrikeNode(const std::string& name) {
   auto& machine = AnyMachine();
   if (name == "power-off") return PowerOff(machine);
-  if (name == "hang") {
-    world_.Trace("  of " + machine.id().value());
-    machine.Freeze();
-    return Sicken(machine, Cause::kDead, [&machine] { machine.Thaw(), machine.PowerOn(); });
-  }
+  if (name == "hang") return Hang(machine);
   if (name == "reboot") {
     auto mend = Sicken(machine, Cause::kDead, [&machine] { machine.Thaw(), machine.PowerOn(); });
     machine.ShutDown();
@@ -118,83 +121,28 @@ Faults::Mend Faults::StrikeNode(const std::string& name) {
   return Sicken(machine, Cause::kPlugin, [&machine] { machine.HangPlugin(false); });
 }
 
-Faults::Mend Faults::CutBoth(Endpoint a, Endpoint b, bool one_way) {
-  world_.Cut(a, b);
-  if (!one_way) world_.Cut(b, a);
-  return [this, a, b, one_way] {
-    world_.Mend(a, b);
-    if (!one_way) world_.Mend(b, a);
-  };
-}
-
-Faults::Mend Faults::CutNode(Machine& machine, bool controllers, bool api, bool arrays, bool one_way) {
-  auto mends = std::make_shared<std::vector<Mend>>();
-  const auto& id = machine.id();
-  const auto node = machine.endpoint();
-  const auto cut = [&](Endpoint other, Cause cause) {
-    const bool towards = one_way && world_.random().Percent(50);
-    mends->push_back(towards ? CutBoth(node, other, true) : CutBoth(other, node, one_way));
-    world_.checker->Sick(id, cause, true);
-    mends->push_back([this, id, cause] { world_.checker->Sick(id, cause, false); });
-  };
-  world_.Trace("  of " + id.value());
-  if (controllers)
-    for (const auto& replica : world_.replicas) cut(replica->endpoint(), Cause::kControllers);
-  if (api) cut(world_.api->endpoint(), Cause::kApi);
-  if (arrays)
-    for (const auto& array : world_.arrays) {
-      cut(array->endpoint(), Cause::kStorage);
-      cut(array->portal(), Cause::kStorage);
-    }
-  return [mends] {
-    for (auto& mend : *mends) mend();
-  };
-}
-
-// That all nodes lose it, also later ones, is a fault of the array's: none of them is sick.
-Faults::Mend Faults::CutPortal(ArrayModel& array, Machine* only) {
-  const auto portal = array.portal();
-  if (!only) {
-    world_.Isolate(portal);
-    return [this, portal] { world_.Rejoin(portal); };
-  }
-  world_.checker->Sick(only->id(), Cause::kStorage, true);
-  return [this, id = only->id(), mend = CutBoth(portal, only->endpoint(), false)] {
-    mend();
-    world_.checker->Sick(id, Cause::kStorage, false);
-  };
-}
-
-// Two or three at once, by one switch or one fuse; in one half of the cases a replica among them.
-Faults::Mend Faults::StrikeRack(bool power) {
+// Two or three at once, by one switch or one fuse.
+Mend Faults::StrikeRack(bool power) {
   auto& random = world_.random();
   auto mends = std::make_shared<std::vector<Mend>>();
   const auto first = static_cast<size_t>(random.Between(0, 3));
   const auto count = static_cast<size_t>(random.Between(2, 3));
   for (size_t i = first; i < std::min(first + count, world_.machines.size()); ++i) {
     auto& machine = *world_.machines[i];
-    mends->push_back(power ? PowerOff(machine) : CutNode(machine, true, true, true, false));
-  }
-  auto& replica = *random.Pick(world_.replicas);
-  if (random.Percent(50)) {
-    if (power) replica.Crash(random.Between(5_s, 30_s));
-    if (!power) {
-      world_.Isolate(replica.endpoint());
-      mends->push_back([this, at = replica.endpoint()] { world_.Rejoin(at); });
-    }
+    mends->push_back(power ? PowerOff(machine) : CutOff(world_, machine));
   }
   return [mends] {
     for (auto& mend : *mends) mend();
   };
 }
 
-Faults::Mend Faults::PowerOff(Machine& machine) {
+Mend Faults::PowerOff(Machine& machine) {
   world_.Trace("  of " + machine.id().value());
   machine.PowerOff();
   return Sicken(machine, Cause::kDead, [&machine] { machine.Thaw(), machine.PowerOn(); });
 }
 
-Faults::Mend Faults::StrikeNetwork(const std::string& name) {
+Mend Faults::StrikeNetwork(const std::string& name) {
   auto& machine = AnyMachine();
   auto& random = world_.random();
   if (name == "rack-off" || name == "rack-cut") return StrikeRack(name == "rack-off");
@@ -202,20 +150,20 @@ Faults::Mend Faults::StrikeNetwork(const std::string& name) {
     world_.SetNetwork(random.Between(0_ms, 300_ms), static_cast<int>(random.Between(0, 10)));
     return [this] { world_.SetNetwork(0_ms, 0); };
   }
-  if (name == "cut-all") return CutNode(machine, true, true, true, false);
-  if (name == "cut-controllers") return CutNode(machine, true, false, false, false);
-  if (name == "cut-api") return CutNode(machine, random.Percent(50), true, false, false);
-  if (name == "cut-storage") return CutNode(machine, random.Percent(30), false, true, false);
+  if (name == "cut-all") return CutNode(world_, machine, true, true, true, false);
+  if (name == "cut-controllers") return CutNode(world_, machine, true, false, false, false);
+  if (name == "cut-api") return CutNode(world_, machine, random.Percent(50), true, false, false);
+  if (name == "cut-storage") return CutNode(world_, machine, random.Percent(30), false, true, false);
   if (name == "cut-one-way")
-    return CutNode(machine, random.Percent(50), random.Percent(50), random.Percent(50), true);
-  if (name == "cut-portal") return CutPortal(*random.Pick(world_.arrays), &machine);
-  if (name == "cut-portal-for-all") return CutPortal(*random.Pick(world_.arrays), nullptr);
+    return CutNode(world_, machine, random.Percent(50), random.Percent(50), random.Percent(50), true);
+  if (name == "cut-portal") return CutPortal(world_, *random.Pick(world_.arrays), &machine);
+  if (name == "cut-portal-for-all") return CutPortal(world_, *random.Pick(world_.arrays), nullptr);
   if (name == "cut-leader") {
     // It sees a dead node, and the other replica one that has lost its storage.
     for (const auto& each : world_.replicas)
       if (each->Leads())
-        return [storage = CutNode(machine, false, false, true, false),
-                leader = CutBoth(each->endpoint(), machine.endpoint(), false)] {
+        return [storage = CutNode(world_, machine, false, false, true, false),
+                leader = CutBoth(world_, each->endpoint(), machine.endpoint(), false)] {
           storage();
           leader();
         };
@@ -224,17 +172,17 @@ Faults::Mend Faults::StrikeNetwork(const std::string& name) {
   if (name != "cut-replica") return nullptr;
   const auto replica = random.Pick(world_.replicas)->endpoint();
   const auto one_way = random.Percent(30);
-  if (random.Percent(40)) return CutBoth(replica, world_.api->endpoint(), one_way);
-  if (random.Percent(50)) return CutBoth(replica, random.Pick(world_.arrays)->endpoint(), one_way);
+  if (random.Percent(40)) return CutBoth(world_, replica, world_.api->endpoint(), one_way);
+  if (random.Percent(50)) return CutBoth(world_, replica, random.Pick(world_.arrays)->endpoint(), one_way);
   // A node whose kernel its leader cannot reach looks dead when its plugin hangs too.
   world_.checker->Sick(machine.id(), Cause::kControllers, true);
-  return [this, id = machine.id(), mend = CutBoth(replica, machine.endpoint(), one_way)] {
+  return [this, id = machine.id(), mend = CutBoth(world_, replica, machine.endpoint(), one_way)] {
     mend();
     world_.checker->Sick(id, Cause::kControllers, false);
   };
 }
 
-Faults::Mend Faults::StrikeReplica(const std::string& name) {
+Mend Faults::StrikeReplica(const std::string& name) {
   auto& random = world_.random();
   auto* replica = random.Pick(world_.replicas).get();
   for (auto& each : world_.replicas)
@@ -245,15 +193,14 @@ Faults::Mend Faults::StrikeReplica(const std::string& name) {
   }
   if (name == "roll-out-replicas") return RollOutReplicas(world_), [] {};
   if (name == "paused") return world_.Pause(true), [this] { world_.Pause(false); };
-  if (name == "replica-node-off") {
-    // Both were on one machine.
-    replica->Crash(random.Between(2_s, 30_s));
-    return PowerOff(AnyMachine());
-  }
+  auto& its_machine = replica->machine();
+  if (name == "replica-node-off") return PowerOff(its_machine);
+  if (name == "replica-node-hang") return Hang(its_machine);
+  if (name == "replica-node-cut") return CutOff(world_, its_machine);
   if (name == "clock-step") {
     const Span by =
         (random.Percent(50) ? 1 : -1) * random.Between(500_ms, random.Percent(50) ? 20_s : 7200_s);
-    random.Percent(50) ? replica->StepClock(by) : AnyMachine().StepClock(by);
+    (random.Percent(50) ? its_machine : AnyMachine()).StepClock(by);
     return [] {};
   }
   if (name == "replica-crash") {
@@ -268,7 +215,7 @@ Faults::Mend Faults::StrikeReplica(const std::string& name) {
   return [replica] { replica->FailAtAction(0, false); };
 }
 
-Faults::Mend Faults::StrikeArray(const std::string& name) {
+Mend Faults::StrikeArray(const std::string& name) {
   auto& array = *world_.random().Pick(world_.arrays);
   if (name == "array-down" || name == "array-restart") {
     const bool sessions_survive = world_.random().Percent(50);
@@ -305,7 +252,7 @@ Faults::Mend Faults::StrikeArray(const std::string& name) {
   return [] {};
 }
 
-Faults::Mend Faults::StrikeApi(const std::string& name) {
+Mend Faults::StrikeApi(const std::string& name) {
   auto& api = *world_.api;
   auto& random = world_.random();
   if (name == "late-watches") {
@@ -342,10 +289,10 @@ Faults::Mend Faults::StrikeApi(const std::string& name) {
 }
 
 // Another machine takes the name while the old one lives on, cut off from all but, perhaps, its storage.
-Faults::Mend Faults::Recreate(Machine& machine) {
+Mend Faults::Recreate(Machine& machine) {
   for (const auto& other : world_.machines)
     if (other.get() != &machine && other->name() == machine.name()) return [] {};
-  CutNode(machine, true, true, world_.random().Percent(50), false);
+  CutNode(world_, machine, true, true, world_.random().Percent(50), false);
   world_.After(world_.random().Between(100_ms, 20_s), [this, name = machine.name()] {
     for (const auto& other : world_.machines)
       if (other->name() == name && !other->id().value().ends_with("1")) return;
@@ -358,7 +305,7 @@ Faults::Mend Faults::Recreate(Machine& machine) {
   };
 }
 
-Faults::Mend Faults::StrikeByPeople(const std::string& name) {
+Mend Faults::StrikeByPeople(const std::string& name) {
   auto& machine = AnyMachine();
   auto& api = *world_.api;
   if (name == "recreate-node") return Recreate(machine);

@@ -2,11 +2,11 @@
 // Faults, drawn from the seed. Each begins at its time and lasts for a while; then it is mended, at the
 // latest by HealAll. One thread.
 
-#include <functional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "fencing/sim/cuts.h"
 #include "fencing/sim/world.h"
 
 namespace lunkeeper::fencing::sim {
@@ -25,12 +25,12 @@ class Faults {
   void HealAll();
 
  private:
-  using Mend = std::function<void()>;
   void Strike(const std::string& name);
   Mend StrikeNode(const std::string& name);
   // Its illness; `undo` what made it ill, when that was the last fault of the kind.
   Mend Sicken(Machine& machine, Cause cause, std::function<void()> undo);
   Mend PowerOff(Machine& machine);
+  Mend Hang(Machine& machine);
   Mend StrikeRack(bool power);
   Mend StrikeNetwork(const std::string& name);
   Mend StrikeReplica(const std::string& name);
@@ -38,10 +38,6 @@ class Faults {
   Mend StrikeApi(const std::string& name);
   Mend StrikeByPeople(const std::string& name);
   void MendLater(Mend mend, Span least, Span most);
-  Mend CutBoth(Endpoint a, Endpoint b, bool one_way);
-  Mend CutNode(Machine& machine, bool controllers, bool api, bool arrays, bool one_way);
-  // Of one array, for one node or for all: its agent answers all the same.
-  Mend CutPortal(ArrayModel& array, Machine* only);
   Mend Recreate(Machine& machine);
   Machine& AnyMachine();
 

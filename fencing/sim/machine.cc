@@ -9,13 +9,14 @@
 
 #include "fencing/sim/api.h"
 #include "fencing/sim/checker.h"
+#include "fencing/sim/deployment.h"
 #include "fencing/sim/replica.h"
 
 namespace lunkeeper::fencing::sim {
 namespace {
 
 constexpr Span kHeartbeatEvery = 500_ms, kSync = 700_ms, kDevices = 500_ms, kGrants = 5_s, kNodeCall = 4_s,
-               kWait = 30_s, kPings = 5_s, kArrayCall = 2_s, kRelease = 8_s, kDeadlyFor = 20_s;
+               kDeadlyFor = 20_s;
 
 }  // namespace
 
@@ -24,7 +25,8 @@ Machine::Machine(World& world, NodeName name, int instance)
       name_(std::move(name)),
       endpoint_(world.AddEndpoint()),
       id_(name_.value() + ".000000000000000" + std::to_string(instance)),
-      data_path_(world, *this) {
+      data_path_(world, *this),
+      grants_(world, *this, data_path_) {
   StartPluginIn(world_.random().Between(0_ms, kHeartbeatEvery));
   Every(kHeartbeatEvery, &Machine::HeartbeatToStorage);
   Every(kSync, &Machine::SyncKubelet);
@@ -59,6 +61,12 @@ void Machine::KillPlugin() {
 void Machine::SetFrozen(bool on) {
   frozen_ = on;
   if (plugin_ != nullptr) plugin_->Hold(frozen_ || plugin_hung_);
+  for (auto* replica : world_.deployment->ReplicasOn(*this)) replica->Hold(on);
+}
+
+void Machine::StepClock(Span by) {
+  clock_error_ = clock_error_ + by;
+  for (auto* replica : world_.deployment->ReplicasOn(*this)) replica->StepClock(by);
 }
 
 void Machine::HangPlugin(bool on) {
@@ -80,10 +88,12 @@ void Machine::PowerOff() {
   KillPlugin();
   powered_ = false;
   ++life_;
+  for (auto* replica : world_.deployment->ReplicasOn(*this)) replica->LosePower();
 }
 
 void Machine::ShutDown() {
   ClosePlugin();
+  for (auto* replica : world_.deployment->ReplicasOn(*this)) replica->EndInOrder();
   world_.After(world_.random().Between(50_ms, 400_ms), [this] {
     // Not if it was mended meanwhile.
     if (!world_.checker->IsSick(id_, Cause::kDead)) return;
@@ -98,8 +108,7 @@ void Machine::PowerOn() {
   frozen_ = ended_in_order_ = false;
   data_path_.DetachAll();
   containers_.clear();
-  asked_.clear();
-  releases_.clear();
+  grants_.ForgetAll();
   booted_at_ = world_.now();
   StartPluginIn(world_.random().Between(0_ms, kHeartbeatEvery));
   registered_ = false;
@@ -126,10 +135,7 @@ bool Machine::Heartbeats() const {
 
 void Machine::HeartbeatToStorage() {
   if (!Heartbeats()) return;
-  for (auto& replica : world_.replicas) {
-    const Endpoint to = replica->endpoint();
-    if (world_.Open(endpoint_, to) && world_.Open(to, endpoint_)) open_at_[to] = world_.now();
-  }
+  grants_.NoteOpenWays();
   ++storage_sequence_;
   for (auto& array : world_.arrays)
     world_.Send(endpoint_, array->portal(), [this, &at = *array, id = id_, number = storage_sequence_] {
@@ -193,8 +199,8 @@ void Machine::Start(const Pod& pod) {
       }
       ready &= device && device->session != 0;
       failed |= device && device->failed;
-      const bool may_ask = !plugin_hung_ && !releases_.contains(volume);
-      if (!device && !container.started && may_ask) Ask(array, volume);
+      const bool may_ask = !plugin_hung_ && !grants_.Releases(volume);
+      if (!device && !container.started && may_ask) grants_.Ask(array, volume);
     }
   }
   if (ready && !failed && !container.started) {
@@ -208,37 +214,6 @@ void Machine::Start(const Pod& pod) {
   world_.Send(endpoint_, world_.api->endpoint(), [this, uid = pod.uid, running = container.running, failed] {
     if (world_.api->up) world_.api->Report(uid, running, failed);
   });
-}
-
-// Its channel there works, as far as the last pings say (fencing/agent/replicas.cc).
-bool Machine::IsReady(const Replica& replica) const {
-  const auto open = open_at_.find(replica.endpoint());
-  return replica.running() && open != open_at_.end() && world_.now() - open->second < kPings;
-}
-
-// NodeStage: a controller replica asks the array, and blocks.
-void Machine::Ask(const ArrayId& array, const VolumeId& volume) {
-  auto& asked = asked_[volume];
-  if (asked && world_.now() - *asked < kWait) return;
-  asked = world_.now();
-  // Any of them, and after it the next one.
-  const auto first = static_cast<size_t>(world_.random().Between(0, 1));
-  auto& attempt = attempts_.try_emplace(volume, first).first->second;
-  if (!IsReady(*world_.replicas[attempt % world_.replicas.size()])) ++attempt;
-  auto& replica = *world_.replicas[attempt++ % world_.replicas.size()];
-  // A connection that is dead is noticed by its pings, and then another replica is asked.
-  world_.After(kPings, [this, &replica, volume, life = life_, at = asked] {
-    if (IsAlive(life) && asked_[volume] == at && !world_.Open(endpoint_, replica.endpoint()))
-      asked_[volume].reset();
-  });
-  world_.Call<Generation>(
-      endpoint_, replica.endpoint(), kWait,
-      [&replica, array, volume, id = id_](auto reply) { replica.Acquire(array, volume, id, reply); },
-      [this, array, volume, life = life_, at = asked](const Generation* generation) {
-        if (!IsAlive(life) || asked_[volume] != at) return;
-        asked_[volume].reset();
-        if (generation && *generation != 0) data_path_.Attach(array, volume, *generation);
-      });
 }
 
 void Machine::End(Container& container) {
@@ -298,41 +273,11 @@ void Machine::DieSoonOf(const Pod& pod) {
 
 void Machine::LookAtDevices() {
   data_path_.Reconnect();
-  SendReleases();
+  grants_.SendReleases();
 }
 
-// A grant of ours which nothing here uses, left over by a reboot or an answer that was lost, is released.
 void Machine::LookForLostGrants() {
-  if (plugin_hung_) return;
-  for (auto& array : world_.arrays)
-    world_.Call<std::vector<lunkeeper::Grant>>(
-        endpoint_, array->endpoint(), kArrayCall,
-        [&at = *array](auto reply) {
-          if (at.serves()) reply(at.Grants());
-        },
-        [this, &at = *array, life = life_](const auto* grants) {
-          if (!grants || !IsRunning(life)) return;
-          for (const auto& held : *grants)
-            if (held.node == id_ && !data_path_.FindDevice(held.volume) && !asked_[held.volume] &&
-                !releases_.contains(held.volume))
-              releases_[held.volume] = {at.id(), at.GenerationOf(held.volume)};
-        });
-}
-
-void Machine::SendReleases() {
-  for (const auto& [volume, release] : releases_) {
-    auto& replica = *world_.random().Pick(world_.replicas);
-    world_.Call<bool>(
-        endpoint_, replica.endpoint(), kRelease,
-        [&replica, volume = volume, release = release, id = id_](auto reply) {
-          replica.Release(release.array, volume, id, release.generation, reply);
-        },
-        [this, volume = volume, generation = release.generation, life = life_](const bool* released) {
-          if (!IsAlive(life) || !released || !*released) return;
-          const auto found = releases_.find(volume);
-          if (found != releases_.end() && found->second.generation == generation) releases_.erase(found);
-        });
-  }
+  if (!plugin_hung_) grants_.LookForLost();
 }
 
 // A container that is ending and never started needs no device any more.
@@ -349,7 +294,7 @@ void Machine::Unstage() {
                        [&](const auto& entry) { return Claims(entry.second, device); });
   };
   for (const auto& device : data_path_.DetachUnused(in_use))
-    releases_[device.volume] = {device.array, device.generation};
+    grants_.NoteUnused(device);
 }
 
 bool Machine::HasLeftovers(const ArrayId& array, const VolumeSet& volumes, Generation before) const {

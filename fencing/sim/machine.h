@@ -10,6 +10,7 @@
 #include "fencing/core/event.h"
 #include "fencing/sim/array_model.h"
 #include "fencing/sim/data_path.h"
+#include "fencing/sim/node_grants.h"
 #include "fencing/sim/node_plugin.h"
 #include "fencing/sim/world.h"
 
@@ -38,7 +39,7 @@ class Machine {
   bool Heartbeats() const;  // it runs, and so does its plugin
 
   // Faults. Each may come in any state.
-  void PowerOff();
+  void PowerOff();  // with what runs on it, also a controller's replica
   void ShutDown();  // in order: its streams close, and soon its kernel is gone. It is sick from now on
   void PowerOn();   // boots: nothing is mounted
   void Freeze() { SetFrozen(true); }
@@ -46,17 +47,21 @@ class Machine {
   void HangKubelet(bool on) { kubelet_hung_ = on; }
   void HangPlugin(bool on);
   void BlockProbes(bool on) { blocked_ += on ? 1 : -1; }
-  void StepClock(Span by) { clock_error_ = clock_error_ + by; }
+  void StepClock(Span by);
+  Span clock_error() const { return clock_error_; }
   void ClosePlugin();  // it restarts: its streams close
   void Retire();       // off, for good
   // The world is over.
   void End();
   bool ended() const;
   bool frozen() const { return frozen_; }
+  // Its kubelet is well, and has known its pods since the boot.
+  bool StartsContainers() const { return powered_ && !frozen_ && !kubelet_hung_ && registered_; }
   bool kubelet_hung() const { return kubelet_hung_; }
 
-  // For the data path. A life ends when the power goes; nothing of it reaches the next one.
+  // For the data path and the grants. A life ends when the power goes; nothing of it reaches the next one.
   uint64_t life() const { return life_; }
+  bool IsAlive(uint64_t life) const { return powered_ && life == life_; }
   bool IsRunning(uint64_t life) const { return IsAlive(life) && !frozen_; }
   void NoteWritten(const ArrayId& array, const VolumeId& volume);
 
@@ -78,19 +83,16 @@ class Machine {
 
  private:
   bool registered_ = false;  // the API server knows its driver
-  bool IsAlive(uint64_t life) const { return powered_ && life == life_; }
   void Every(Span period, void (Machine::*what)());
   void Again(Span period, void (Machine::*what)());
   void SetFrozen(bool on);
   void StartPluginIn(Span delay);
   void KillPlugin();
   void HeartbeatToStorage();
-  bool IsReady(const Replica& replica) const;
   void SyncKubelet();
   void RenewLease();
   void Reconcile(const std::vector<Pod>& pods);
   void Start(const Pod& pod);
-  void Ask(const ArrayId& array, const VolumeId& volume);
   // Writes to each volume of the pod, now and again, as long as its container runs.
   void WriteOn(const Uid& pod);
   // If one of its volumes is poisoned.
@@ -101,7 +103,6 @@ class Machine {
   bool Claims(const Container& container, const Device& device) const;
   void LookAtDevices();
   void LookForLostGrants();
-  void SendReleases();
 
   World& world_;
   const NodeName name_;
@@ -114,20 +115,12 @@ class Machine {
   Span clock_error_;
   int blocked_ = 0;
   DataPath data_path_;
+  NodeGrants grants_;
   std::vector<std::unique_ptr<NodePlugin>> plugins_;  // former ones are still ending
   NodePlugin* plugin_ = nullptr;                      // the one that runs; null while there is none
   std::map<Uid, Container> containers_;
-  std::map<VolumeId, std::optional<WorldTime>> asked_;  // empty: answered
-  std::map<VolumeId, size_t> attempts_;                 // to ask for it
   std::map<ArrayId, ArrayFence> known_;
   std::map<PodId, WorldTime> wrote_at_;
-  std::map<Endpoint, WorldTime> open_at_;  // the way to a replica and back, last
-  // Grants that are no longer needed, until a replica says that they are released.
-  struct ToRelease {
-    ArrayId array;
-    Generation generation = 0;
-  };
-  std::map<VolumeId, ToRelease> releases_;
 };
 
 }  // namespace lunkeeper::fencing::sim

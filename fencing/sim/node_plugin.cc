@@ -77,7 +77,14 @@ class SimulatedConnection final : public HeartbeatConnection {
     if (world_.IsRepeated()) world_.After(world_.random().Between(0_ms, kRepeats), send);
   }
   std::optional<std::string> EndReason() override { return stream_->end; }
-  void Cancel() override { stream_->end = "cancelled"; }
+  void Cancel() override {
+    stream_->end = "cancelled";
+    if (!stream_->from.dead())
+      world_.Send(machine_.endpoint(), stream_->to.endpoint(),
+                  [stream = stream_, id = machine_.id()] {
+                    if (stream->to.name() == stream->to_life) stream->to.OnClosed(id);
+                  });
+  }
   void AwaitEnd() override {}
 
  private:
@@ -98,6 +105,7 @@ class SimulatedConnection final : public HeartbeatConnection {
         });
       });
     };
+    if (!stream->to.HasKernel()) return;
     if (!stream->to.running() || stream->to.name() != stream->to_life)
       return answer([stream] { stream->end = "reset"; });
     if (world.Has(Mutant::kSaysCleanTooEarly)) heartbeat.present.clear();
@@ -154,12 +162,14 @@ void NodePlugin::OnLanded(const ArrayId& array, const ArrayFence& notice) {
 
 std::vector<HeartbeatReceiver> NodePlugin::ListReceivers() {
   std::vector<HeartbeatReceiver> receivers;
-  for (auto& replica : world_.replicas)
+  for (auto& replica : world_.replicas) {
+    if (!replica->IsListed()) continue;
     receivers.push_back({.address = std::to_string(replica->endpoint()),
                          .begin_stream = [this, &to = *replica](HeartbeatReceiver::OnAnswer on_answer) {
                            return std::make_unique<SimulatedConnection>(world_, machine_, process_, to,
                                                                         std::move(on_answer));
                          }});
+  }
   return receivers;
 }
 

@@ -16,7 +16,8 @@ namespace {
 
 constexpr Span kAcquireCall = 30_s, kReleaseCall = 15_s, kChannelDies = 3_s, kNoticedStall = 1200_ms;
 constexpr Span kProbe = 400_ms;  // base/tcp_prober.cc
-constexpr Span kLeadsFor = 3300_ms, kMostDeaf = 5_s;
+constexpr Span kLeadsFor = 3300_ms, kMostDeaf = 5_s, kKubeletLooks = 1_s;
+constexpr Span kNamedFor = 15_s;  // fencing/agent/replicas.cc
 
 // A connect to a kernel: a machine's, or that of an array's portal. No answer comes to a process that is
 // dead, or when nobody waits for it any more.
@@ -99,8 +100,12 @@ struct Replica::Life {
   std::unique_ptr<Thread> reaper;
 };
 
-Replica::Replica(World& world, size_t number, ClockError clock)
-    : world_(world), number_(number), clock_(clock), endpoint_(world.AddEndpoint()) {
+Replica::Replica(World& world, size_t number, ClockError clock, Machine& machine)
+    : world_(world),
+      number_(number),
+      clock_(clock),
+      machine_(machine),
+      endpoint_(world.AddEndpointOn(machine.endpoint())) {
   Start();
 }
 
@@ -125,6 +130,7 @@ void Replica::Start() {
   began_at_ = world_.now();
   hears_from_ = world_.now() + world_.random().Between(Span(), kMostDeaf);
   long_stall_until_ = renewed_at_ = {};
+  held_since_.reset();
   Life& now = life();
   FailoverOptions options{.settings = OwnSettings(),
                           .self = name(),
@@ -136,6 +142,20 @@ void Replica::Start() {
   };
   options.make_prober = [&now] { return std::make_unique<SimulatedProber>(now.process); };
   now.failover = StartFailover(options, *now.arrays, *now.client);
+}
+
+// By the kubelet of its machine.
+void Replica::StartIn(Span delay) {
+  world_.After(delay, [this, start = ++starts_] {
+    if (start != starts_ || over_ || deleted_) return;
+    machine_.StartsContainers() ? Start() : StartIn(kKubeletLooks);
+  });
+}
+
+bool Replica::HasKernel() const { return machine_.powered(); }
+
+bool Replica::IsListed() const {
+  return !deleted_ || (named_at_ && world_.now() - *named_at_ < kNamedFor);
 }
 
 bool Replica::Leads() const {
@@ -151,7 +171,25 @@ void Replica::Crash(Span down) {
   world_.Trace(name() + " crashes");
   running_ = false;
   life().Kill();
-  world_.After(down, [this] { Start(); });
+  StartIn(down);
+}
+
+void Replica::LosePower() {
+  if (!std::exchange(running_, false)) {
+    if (!life().process.dead()) life().process.Kill();  // it was ending in order
+    return;
+  }
+  world_.Trace(name() + " loses its power");
+  life().Kill();
+  StartIn(kKubeletLooks);
+}
+
+// The same as a stall whose length nobody knows.
+void Replica::Hold(bool on) {
+  if (on == held_since_.has_value() || life().process.dead()) return;
+  if (!on && world_.now() - *held_since_ > kNoticedStall) long_stall_until_ = world_.now();
+  held_since_ = on ? std::make_optional(world_.now()) : std::nullopt;
+  life().process.Hold(on);
 }
 
 void Replica::Stall(Span length) {
@@ -165,7 +203,11 @@ void Replica::Replace(Span down) {
   if (!running_ || stalled()) return;
   world_.Trace(name() + " ends");
   running_ = false;
-  life().End([this, down] { world_.After(down, [this] { Start(); }); });
+  life().End([this, down] { StartIn(down); });
+}
+
+void Replica::EndInOrder() {
+  if (running_) Replace(kKubeletLooks);
 }
 
 void Replica::StepClock(Span by) {
@@ -247,6 +289,7 @@ std::vector<AskedReplica> Replica::ListAsked(Life& life) {
 std::optional<ReplicaAnswer> Replica::Ask(Life& life, Replica& other, const NodeId& node, Span timeout) {
   auto answer = life.process.Call<ReplicaAnswer>(other.endpoint(), timeout,
                                                  [&other, node](auto reply) { other.Answer(node, reply); });
+  if (answer && &other != this && !other.deleted_) named_at_ = world_.now();
   if (answer && answer->hears && &other != this) yes_at_[node] = world_.now();
   if (answer && world_.Has(Mutant::kVotesIgnored)) answer->hears = false;
   if (answer && world_.Has(Mutant::kSightsIgnored)) answer->sight.reset();
@@ -264,6 +307,7 @@ std::optional<WorldTime> Replica::YesAt(const NodeId& node) const {
 // Forwards. The array itself says what is waited for.
 void Replica::Acquire(const ArrayId& array, const VolumeId& volume, const NodeId& node,
                       std::function<void(Generation)> reply) {
+  if (!HasKernel()) return;
   if (!running_) return reply(0);  // its kernel refuses the connection; the node asks another replica
   if (stalled()) return;
   auto& at = world_.FindArray(array);

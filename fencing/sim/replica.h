@@ -1,7 +1,8 @@
 #pragma once
-// A controller replica: a process that runs the product's own failover (fencing/failover), with clients of
-// the simulated API server and arrays. It may crash at any write, or stall, and its clock is its own. What
-// nodes ask the arrays for goes through it, too.
+// A controller replica: a pod with a process that runs the product's own failover (fencing/failover), with
+// clients of the simulated API server and arrays. It may crash at any write, or stall, and its clock is its
+// own. It ends and hangs with its machine, whose kubelet starts it again. What nodes ask the arrays for goes
+// through it, too.
 
 #include <functional>
 #include <map>
@@ -19,10 +20,11 @@ namespace lunkeeper::fencing::sim {
 
 class Replica {
  public:
-  Replica(World& world, size_t number, ClockError clock);
+  Replica(World& world, size_t number, ClockError clock, Machine& machine);
   ~Replica();
 
   Endpoint endpoint() const { return endpoint_; }
+  Machine& machine() const { return machine_; }
   bool running() const { return running_; }
   // By the lease: what it knows of it may be older.
   bool Leads() const;
@@ -41,6 +43,11 @@ class Replica {
   void Release(const ArrayId& array, const VolumeId& volume, const NodeId& node, Generation generation,
                std::function<void(bool)> reply);
 
+  // A message reaches its process, or at least a kernel that refuses it. Not where the power is off.
+  bool HasKernel() const;
+  // Nodes send heartbeats to it: its Service has it, or another replica names it.
+  bool IsListed() const;
+
   // From a replica: whether the node's heartbeats reach this one, and what it sees.
   void Answer(const NodeId& node, std::function<void(ReplicaAnswer)> reply);
   // When another one last said that they do reach it.
@@ -50,6 +57,13 @@ class Replica {
   void AlwaysSayYes(bool on) { always_yes_ = on; }
   void Crash(Span down);
   void Stall(Span length);
+  // Of its machine.
+  void LosePower();
+  void Hold(bool on);
+  // Kubernetes has deleted its pod: it never starts again. What runs of it goes on until its kubelet ends it.
+  void Delete() { deleted_ = true; }
+  bool deleted() const { return deleted_; }
+  void EndInOrder();
   // Another one takes its place after `down`, as in a roll-out: it ends in order, and gives up the lease.
   void Replace(Span down);
   void StepClock(Span by);  // its machine's time of day
@@ -77,6 +91,7 @@ class Replica {
  private:
   struct Life;
   void Start();
+  void StartIn(Span delay);
   Settings OwnSettings() const;
   Life& life() const { return *lives_.back(); }
   std::vector<AskedReplica> ListAsked(Life& life);
@@ -85,9 +100,12 @@ class Replica {
   World& world_;
   const size_t number_;
   ClockError clock_;
+  Machine& machine_;
   const Endpoint endpoint_;
   std::vector<std::unique_ptr<Life>> lives_;  // the last one runs, or ran
-  bool running_ = false, over_ = false, always_yes_ = false;
+  bool running_ = false, over_ = false, always_yes_ = false, deleted_ = false;
+  uint64_t starts_ = 0;
+  std::optional<WorldTime> held_since_, named_at_;
   int fail_at_ = 0;
   bool fail_by_stall_ = false;
   std::map<NodeId, WorldTime> yes_at_;

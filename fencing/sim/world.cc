@@ -10,6 +10,7 @@
 #include "fencing/sim/api.h"
 #include "fencing/sim/array_model.h"
 #include "fencing/sim/checker.h"
+#include "fencing/sim/deployment.h"
 #include "fencing/sim/machine.h"
 #include "fencing/sim/replica.h"
 
@@ -82,7 +83,14 @@ Endpoint World::AddEndpoint() {
   cuts_.resize(count);
   isolated_.resize(count);
   for (auto& row : cuts_) row.resize(count);
+  hosts_.push_back(count - 1);
   return count - 1;
+}
+
+Endpoint World::AddEndpointOn(Endpoint machine) {
+  const Endpoint pod = AddEndpoint();
+  hosts_[pod] = machine;
+  return pod;
 }
 
 void World::Trace(const std::string& line) {

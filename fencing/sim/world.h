@@ -20,6 +20,7 @@ namespace lunkeeper::fencing::sim {
 class Api;
 class ArrayModel;
 class Checker;
+class Deployment;
 class Machine;
 class Replica;
 
@@ -58,8 +59,12 @@ class World {
   // Cuts `one` off from all endpoints, also from later ones; counted, too.
   void Isolate(Endpoint one) { ++isolated_[one]; }
   void Rejoin(Endpoint one) { --isolated_[one]; }
+  // What is on one machine always reaches each other; what is cut from the machine is cut from all on it.
   bool Open(Endpoint from, Endpoint to) const {
-    return from == to || (cuts_[from][to] == 0 && isolated_[from] == 0 && isolated_[to] == 0);
+    const Endpoint a = hosts_[from], b = hosts_[to];
+    if (a == b) return true;
+    return IsWhole(from, to) && (a == from || IsWhole(a, to)) && (b == to || IsWhole(from, b)) &&
+           (a == from || b == to || IsWhole(a, b));
   }
   // Open paths take up to `jitter` longer, and lose so many packets of a hundred, which TCP sends again.
   void SetNetwork(Span jitter, int lost_percent) { jitter_ = jitter, lost_percent_ = lost_percent; }
@@ -69,6 +74,7 @@ class World {
   // soon.
   void Send(Endpoint from, Endpoint to, std::function<void()> deliver);
   Endpoint AddEndpoint();
+  Endpoint AddEndpointOn(Endpoint machine);  // of a pod there
 
   // `serve` gets a function to reply with; `done` gets the reply, or none when it took too long. A reply that
   // comes later still is given to `done` too.
@@ -103,7 +109,8 @@ class World {
   std::unique_ptr<Api> api;
   std::vector<std::unique_ptr<ArrayModel>> arrays;
   std::vector<std::unique_ptr<Machine>> machines;
-  std::vector<std::unique_ptr<Replica>> replicas;
+  std::vector<std::unique_ptr<Replica>> replicas;  // the pods that there are; deployment.h makes them
+  std::unique_ptr<Deployment> deployment;
   ArrayModel& FindArray(const ArrayId& id);
 
  private:
@@ -116,6 +123,9 @@ class World {
   };
 
   void Add(Span delay, bool in_process, std::function<void()> what);
+  bool IsWhole(Endpoint from, Endpoint to) const {
+    return cuts_[from][to] == 0 && isolated_[from] == 0 && isolated_[to] == 0;
+  }
 
   Random random_;
   const Mutants bugs_;
@@ -129,6 +139,7 @@ class World {
   std::priority_queue<Item> agenda_;
   std::vector<std::vector<int>> cuts_;
   std::vector<int> isolated_;
+  std::vector<Endpoint> hosts_;  // of each, the machine that it is on, or itself
   std::string trace_;
   int pauses_ = 0;
   std::optional<WorldTime> paused_since_;
