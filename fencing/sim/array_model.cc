@@ -29,21 +29,18 @@ bool ArrayModel::TryGrant(const Waiter& waiter) {
     waiter.reply(0);
     return true;
   }
-  const auto found = stored_.grants.find(waiter.volume);
-  if (found != stored_.grants.end()) {
-    auto& grant = found->second;
-    if (grant.node == waiter.node && !grant.closing) {
-      waiter.reply(grant.generation);
-      return true;
-    }
-    return false;
+  const bool shared = shared_.contains(waiter.volume);
+  for (const auto& [generation, grant] : stored_.grants) {
+    if (grant.volume != waiter.volume || (shared && grant.node != waiter.node)) continue;
+    if (grant.node != waiter.node || grant.closing) return false;
+    waiter.reply(generation);
+    return true;
   }
-  world_.checker->Granting(id_, waiter.node, waiter.volume, Drained(waiter.volume));
+  world_.checker->Granting(id_, waiter.node, waiter.volume, shared || IsDrained(waiter.volume));
   ++stored_.last;
   if (IsUnseen(stored_.last)) ++stored_.last;  // new ones go to a tgtd that answers
-  stored_.grants[waiter.volume] = {waiter.node, stored_.last, false};
-  commands_.erase(waiter.volume);  // they count from the grant on: others' are no sign of this node
-  waiter.reply(stored_.grants[waiter.volume].generation);
+  stored_.grants[stored_.last] = {waiter.volume, waiter.node};
+  waiter.reply(stored_.last);
   return true;
 }
 
@@ -53,32 +50,32 @@ void ArrayModel::Acquire(const VolumeId& volume, const NodeId& node, std::functi
   if (!TryGrant(waiter)) waiters_.push_back(std::move(waiter));
 }
 
-bool ArrayModel::Drained(const VolumeId& volume) const {
+bool ArrayModel::IsDrained(const VolumeId& volume) const {
   return std::none_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
     return entry.second.volume == volume && entry.second.in_flight > 0;
   });
 }
 
 // At a tgtd that does not answer nothing is closed yet.
-void ArrayModel::CloseGrant(const VolumeId& volume) {
-  auto& grant = stored_.grants.at(volume);
-  grant.closing = true;
-  if (!IsUnseen(grant.generation)) CloseSessions(volume);
+void ArrayModel::CloseGrant(Generation generation) {
+  stored_.grants.at(generation).closing = true;
+  if (!IsUnseen(generation)) CloseSessions(generation);
 }
 
-void ArrayModel::CloseSessions(const VolumeId& volume) {
+void ArrayModel::CloseSessions(Generation generation) {
   for (auto& [number, session] : sessions_)
-    if (session.volume == volume) session.open = false;
+    if (session.generation == generation) session.open = false;
 }
 
 void ArrayModel::Release(const VolumeId& volume, const NodeId& node, Generation generation,
                          std::function<void(bool)> reply) {
   if (!serves()) return;
-  const auto found = stored_.grants.find(volume);
-  if (found == stored_.grants.end() || found->second.node != node || found->second.generation != generation)
+  const auto found = stored_.grants.find(generation);
+  if (found == stored_.grants.end() || found->second.node != node || found->second.volume != volume)
     return reply(true);
-  CloseGrant(volume);
-  drains_.push_back({[this, volume, generation] { return GenerationOf(volume) != generation; },
+  world_.checker->GivenBack(id_, generation);
+  CloseGrant(generation);
+  drains_.push_back({[this, generation] { return !HasGrant(generation); },
                      [reply = std::move(reply)] { reply(true); }});
   Settle();
 }
@@ -90,18 +87,17 @@ void ArrayModel::BeginTerm(std::function<void(Term)> reply) {
 }
 
 bool ArrayModel::FenceIsOver(const NodeId& node, const VolumeSet& volumes) const {
-  return std::none_of(volumes.begin(), volumes.end(), [&](const auto& volume) {
-    const auto* holder = HolderOf(volume);
-    return holder && IsIdFor(node, *holder);
+  return std::ranges::none_of(stored_.grants, [&](const auto& entry) {
+    return volumes.contains(entry.second.volume) && IsIdFor(node, entry.second.node);
   });
 }
 
 // Of a machine: all that any node of it has. Of a node: what the fence names.
 void ArrayModel::CloseFencedGrants(ArrayFence& fence) {
-  for (auto& [volume, grant] : stored_.grants) {
+  for (const auto& [generation, grant] : stored_.grants) {
     if (!IsIdFor(fence.node, grant.node)) continue;
-    if (IsMachineId(fence.node)) fence.volumes.insert(volume);
-    if (fence.volumes.contains(volume)) CloseGrant(volume);
+    if (IsMachineId(fence.node)) fence.volumes.insert(grant.volume);
+    if (fence.volumes.contains(grant.volume)) CloseGrant(generation);
   }
 }
 
@@ -116,6 +112,7 @@ void ArrayModel::Fence(Term term, const NodeId& node, const VolumeSet& volumes,
   fence.volumes.insert(volumes.begin(), volumes.end());
   if (world_.Has(Mutant::kFenceKeepsGrants)) return reply({Outcome::kOk, fence});
   CloseFencedGrants(fence);
+  world_.checker->FenceBegins(id_, fence);
   const auto forget_closing = [this] {
     std::erase_if(stored_.grants, [](const auto& entry) { return entry.second.closing; });
     Settle();
@@ -152,8 +149,8 @@ void ArrayModel::Unfence(Term term, const NodeId& node, Generation generation,
 // Whatever waits for commands to be over goes on as far as it can.
 void ArrayModel::Settle() {
   std::erase_if(stored_.grants, [&](const auto& entry) {
-    const auto& grant = entry.second;
-    return grant.closing && !IsUnseen(grant.generation) && Drained(entry.first);
+    return entry.second.closing && !IsUnseen(entry.first) &&
+           !InFlight(entry.second.volume, entry.first);
   });
   std::erase_if(sessions_,
                 [](const auto& entry) { return !entry.second.open && entry.second.in_flight == 0; });
@@ -175,11 +172,12 @@ bool ArrayModel::IsUnseen(Generation generation) const {
 
 std::vector<lunkeeper::Grant> ArrayModel::Grants() const {
   std::vector<lunkeeper::Grant> grants;
-  for (const auto& [volume, grant] : stored_.grants) {
+  for (const auto& [generation, grant] : stored_.grants) {
     lunkeeper::Grant& each = grants.emplace_back();
-    each.volume = volume;
+    each.volume = grant.volume;
     each.node = grant.node;
-    each.generation = grant.generation;
+    each.generation = generation;
+    each.access = shared_.contains(grant.volume) ? Access::kSharedWrite : Access::kExclusive;
     each.connection.portal = id_.value() + ":3260";
   }
   return grants;
@@ -189,11 +187,11 @@ std::vector<lunkeeper::Grant> ArrayModel::Grants() const {
 SeenSessions ArrayModel::Sessions() const {
   SeenSessions seen;
   UnseenGrants unseen{.why = "its second tgtd does not answer", .grants = {}};
-  for (const auto& [volume, grant] : stored_.grants) {
-    if (IsUnseen(grant.generation)) {
-      unseen.grants.emplace_back(volume, grant.node);
-    } else if (const auto commands = commands_.find(volume); commands != commands_.end()) {
-      seen.sessions.push_back({.volume = volume, .node = grant.node, .writes = commands->second});
+  for (const auto& [generation, grant] : stored_.grants) {
+    if (IsUnseen(generation)) {
+      unseen.grants.emplace_back(grant.volume, grant.node);
+    } else if (const auto commands = commands_.find(generation); commands != commands_.end()) {
+      seen.sessions.push_back({.volume = grant.volume, .node = grant.node, .writes = commands->second});
     }
   }
   if (!unseen.grants.empty()) seen.unseen.push_back(std::move(unseen));
@@ -224,16 +222,6 @@ std::vector<LandedHeartbeat> ArrayModel::Landed() const {
   return landed;
 }
 
-const NodeId* ArrayModel::HolderOf(const VolumeId& volume) const {
-  const auto found = stored_.grants.find(volume);
-  return found == stored_.grants.end() ? nullptr : &found->second.node;
-}
-
-Generation ArrayModel::GenerationOf(const VolumeId& volume) const {
-  const auto found = stored_.grants.find(volume);
-  return found == stored_.grants.end() ? 0 : found->second.generation;
-}
-
 std::map<NodeId, ArrayFence> ArrayModel::Fences() const { return stored_.fences; }
 
 void ArrayModel::FenceAsOperator(const NodeName& machine) {
@@ -255,14 +243,14 @@ void ArrayModel::Login(const NodeId& node, const VolumeId& volume, Generation ge
                        std::function<void(uint64_t)> reply) {
   if (!serves()) return;
   if (Hangs(generation)) return;
-  const auto found = stored_.grants.find(volume);
-  const bool allowed = found != stored_.grants.end() &&
-                       (!found->second.closing || IsUnseen(found->second.generation)) &&
-                       (found->second.generation == generation || world_.Has(Mutant::kTargetReused));
+  const bool allowed = std::ranges::any_of(stored_.grants, [&](const auto& entry) {
+    return entry.second.volume == volume && (!entry.second.closing || IsUnseen(entry.first)) &&
+           (entry.first == generation || world_.Has(Mutant::kTargetReused));
+  });
   if (!allowed) return reply(0);
   // One target per grant: a login, and its reset, reaches the sessions of this grant alone.
   for (auto& [number, session] : sessions_)
-    if (session.volume == volume && session.generation == generation) session.open = false;
+    if (session.generation == generation) session.open = false;
   const auto number = ++last_session_;
   sessions_[number] = {node, volume, generation, true, 0};
   auto answer = [this, volume, generation, number, reply = std::move(reply)] {
@@ -271,10 +259,10 @@ void ArrayModel::Login(const NodeId& node, const VolumeId& volume, Generation ge
   };
   if (world_.Has(Mutant::kReplayWithoutReset)) return answer();
   // LOGICAL UNIT RESET: answered when the commands of the sessions before are over.
-  drains_.push_back({[this, volume, generation, number] {
+  drains_.push_back({[this, generation, number] {
                        return std::none_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
-                         return entry.first < number && entry.second.volume == volume &&
-                                entry.second.generation == generation && entry.second.in_flight > 0;
+                         return entry.first < number && entry.second.generation == generation &&
+                                entry.second.in_flight > 0;
                        });
                      },
                      std::move(answer)});
@@ -303,7 +291,7 @@ void ArrayModel::Land(uint64_t number, const Write& write, bool endless,
   auto& block = stored_.blocks[session.volume][write.block];
   world_.checker->Landing(id_, session.node, session.volume, session.generation, write, block);
   block = write.sequence;
-  ++commands_[session.volume];
+  ++commands_[session.generation];
   --session.in_flight;
   if (session.open) acknowledge();
   if (!session.open && session.in_flight == 0) sessions_.erase(number);
@@ -342,8 +330,8 @@ void ArrayModel::Start(bool sessions_survive) {
 // What was to be closed meanwhile is closed now.
 void ArrayModel::set_second(SecondTgtd now) {
   second_ = now;
-  for (const auto& [volume, grant] : stored_.grants)
-    if (grant.closing && !IsUnseen(grant.generation)) CloseSessions(volume);
+  for (const auto& [generation, grant] : stored_.grants)
+    if (grant.closing && !IsUnseen(generation)) CloseSessions(generation);
   if (serves()) Settle();
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "devices/array/fence_control.h"
@@ -15,7 +16,7 @@
 
 namespace lunkeeper::fencing::sim {
 
-constexpr size_t kBlocks = 4;  // of a volume
+constexpr size_t kBlocks = 10;  // of a volume; one for each node that writes to a shared one
 
 struct Write {
   size_t block = 0;
@@ -41,6 +42,9 @@ class ArrayModel {
   bool up() const { return up_; }
   bool serves() const { return up_ && !restored_; }
 
+  // Any number of nodes may have and write it at the same time.
+  void MakeShared(const VolumeId& volume) { shared_.insert(volume); }
+
   // Access control. Replies may never come: the array crashed, or what is asked for does not happen.
   void Acquire(const VolumeId& volume, const NodeId& node, std::function<void(Generation)> reply);  // 0: no
   void Release(const VolumeId& volume, const NodeId& node, Generation generation,
@@ -58,8 +62,7 @@ class ArrayModel {
   std::vector<FenceRecord> ListFences() const;
   std::vector<LandedHeartbeat> Landed() const;
   Span TimeOfACall() const;  // of those of a look
-  const NodeId* HolderOf(const VolumeId& volume) const;
-  Generation GenerationOf(const VolumeId& volume) const;
+  bool HasGrant(Generation generation) const { return stored_.grants.contains(generation); }
   std::map<NodeId, ArrayFence> Fences() const;
 
   // The data path. Login: 0 is a refusal. It is answered when the old session's commands are over.
@@ -89,14 +92,14 @@ class ArrayModel {
 
  private:
   struct Grant {
+    VolumeId volume;
     NodeId node;
-    Generation generation = 0;
     bool closing = false;
   };
   struct Stored {
     Term term = 0;
     Generation last = 0;
-    std::map<VolumeId, Grant> grants;
+    std::map<Generation, Grant> grants;
     std::map<NodeId, ArrayFence> fences;
     std::map<VolumeId, std::array<uint64_t, kBlocks>> blocks;
   };
@@ -121,9 +124,9 @@ class ArrayModel {
   // Its tgtd does not answer the agent.
   bool IsUnseen(Generation generation) const;
   bool Hangs(Generation generation) const { return second_ == SecondTgtd::kHangs && generation % 2 == 1; }
-  void CloseSessions(const VolumeId& volume);
-  bool Drained(const VolumeId& volume) const;
-  void CloseGrant(const VolumeId& volume);
+  void CloseSessions(Generation generation);
+  bool IsDrained(const VolumeId& volume) const;
+  void CloseGrant(Generation generation);
   void CloseFencedGrants(ArrayFence& fence);
   void Land(uint64_t session, const Write& write, bool endless, const std::function<void()>& acknowledge);
   void Settle();
@@ -141,7 +144,8 @@ class ArrayModel {
   Stored stored_, copy_;
   uint64_t last_session_ = 0, life_ = 0, restores_ = 0;
   std::map<uint64_t, Session> sessions_;
-  std::map<VolumeId, uint64_t> commands_;
+  std::map<Generation, uint64_t> commands_;  // of each grant: others' are no sign of its node
+  std::set<VolumeId> shared_;
   std::vector<Waiter> waiters_;
   std::vector<Drain> drains_;
   std::map<NodeId, std::pair<uint64_t, WorldTime>> landed_;  // since the agent was started

@@ -20,6 +20,7 @@ namespace {
 // A leader acts for 3 s from its last renewal on, and what it has begun leaves it within another one.
 constexpr Span kActsFor = 4300_ms, kMemory = 8_s, kSoft = 55_s, kHard = 1500_ms, kBudgetWindow = 300_s,
                kPause = 29_s;
+constexpr size_t kOwnBlocks = 4;  // of a volume that one node writes to
 constexpr Span kFresh = 15_s, kWritesOn = 1_s, kPauseKnown = 1500_ms, kVoteLasts = 500_ms;
 // A kubelet behind a cut is taken for well again when it next renews its lease only.
 constexpr Span kKubeletMemory = kMemory + kKubeletLease;
@@ -36,14 +37,17 @@ void Checker::Fail(const std::string& what) const {
   throw Violation(FormatSeconds(world_.now().since_start()) + "  " + what);
 }
 
-Write Checker::NextWrite(const VolumeId& volume) {
-  return {static_cast<size_t>(world_.random().Between(0, kBlocks - 1)), ++written_[volume]};
+// Without more of them a volume would be written seldom, and a stale block would stay unseen.
+Write Checker::NextWrite(const VolumeId& volume, const NodeId& node) {
+  const auto sequence = ++written_[volume];
+  if (IsShared(volume)) return {own_blocks_.emplace(node, own_blocks_.size()).first->second, sequence};
+  return {static_cast<size_t>(world_.random().Between(0, kOwnBlocks - 1)), sequence};
 }
 
 void Checker::Landing(const ArrayId& array, const NodeId& node, const VolumeId& volume, Generation generation,
                       const Write& write, uint64_t current) {
   const auto which = "a write of " + node.value() + " to " + volume.value();
-  if (generation < latest_[volume]) Fail(which + " landed after another grant's first login");
+  if (generation < latest_[volume] && !IsShared(volume)) Fail(which + " landed after another grant's first login");
   for (const NodeId& id : {node, MachineId(MachineOf(node))}) {
     const auto fence = reported_.find({array, id});
     if (fence != reported_.end() && generation < fence->second.generation &&
@@ -92,6 +96,24 @@ void Checker::Restored(ArrayModel& array) {
   terms_.erase(array.id());
   std::erase_if(in_force_, [&](const auto& entry) { return entry.first == array.id(); });
   rewritten_ = true;
+}
+
+void Checker::FenceBegins(const ArrayId& array, const ArrayFence& fence) {
+  auto& fenced = fenced_[{array, fence.node}];
+  for (const auto& volume : fence.volumes) fenced[volume] = fence.generation;
+}
+
+// Of a node that nobody fenced nothing may end, whatever becomes of others that share the volume.
+void Checker::Revoked(const ArrayId& array, const NodeId& node, const VolumeId& volume,
+                      Generation generation) {
+  if (rewritten_ || given_back_.contains({array, generation})) return;
+  for (const NodeId& id : {node, MachineId(MachineOf(node))}) {
+    const auto fenced = fenced_.find({array, id});
+    if (fenced == fenced_.end()) continue;
+    const auto found = fenced->second.find(volume);
+    if (found != fenced->second.end() && found->second > generation) return;
+  }
+  Fail(node.value() + " loses " + volume.value() + ", from which nobody fenced it");
 }
 
 void Checker::FenceReported(const ArrayId& array, const ArrayFence& fence) {
@@ -160,7 +182,7 @@ void Checker::Deleting(const Pod& pod, Grace grace) {
         const auto* device = machine->FindDevice(volume);
         if (!device) continue;
         auto& at = world_.FindArray(array);
-        if (at.GenerationOf(volume) == device->generation || at.InFlight(volume, device->generation))
+        if (at.HasGrant(device->generation) || at.InFlight(volume, device->generation))
           Fail(pod.id.value() + " was deleted by force before " + volume.value() + " was fenced from " +
                machine->id().value());
       }

@@ -20,7 +20,7 @@ class Checker {
   explicit Checker(World& world);
 
   // Writes.
-  Write NextWrite(const VolumeId& volume);
+  Write NextWrite(const VolumeId& volume, const NodeId& node);
   void Landing(const ArrayId& array, const NodeId& node, const VolumeId& volume, Generation generation,
                const Write& write, uint64_t current);
   void Acknowledged(const VolumeId& volume, const Write& write);
@@ -28,8 +28,15 @@ class Checker {
   void LoggedIn(const VolumeId& volume, Generation generation);
   void Reads(const Pod& pod);
   void Restored(ArrayModel& array);
+  // Several nodes write to it, each to a block of its own.
+  void MakeShared(const VolumeId& volume) { shared_.insert(volume); }
+  bool IsShared(const VolumeId& volume) const { return shared_.contains(volume); }
+  void GivenBack(const ArrayId& array, Generation generation) { given_back_.emplace(array, generation); }
+  // The I/O of a device is ended, as its grant is gone or a fence is said to be in force.
+  void Revoked(const ArrayId& array, const NodeId& node, const VolumeId& volume, Generation generation);
 
   // Fences, taints, deletions, decisions.
+  void FenceBegins(const ArrayId& array, const ArrayFence& fence);
   void FenceReported(const ArrayId& array, const ArrayFence& fence);
   // From now on each machine that mounts it dies of it soon; with none, no more.
   void Poison(const std::set<VolumeId>& volumes) { poisoned_ = volumes; }
@@ -85,6 +92,10 @@ class Checker {
   std::map<VolumeId, Generation> latest_;
   std::map<ArrayId, Term> terms_;
   std::map<std::pair<ArrayId, NodeId>, Reported> reported_;
+  std::map<std::pair<ArrayId, NodeId>, std::map<VolumeId, Generation>> fenced_;  // last
+  std::set<std::pair<ArrayId, Generation>> given_back_;                           // by their nodes
+  std::set<VolumeId> shared_;
+  std::map<NodeId, size_t> own_blocks_;
   std::map<std::pair<NodeId, Cause>, Illness> illnesses_;
   std::map<std::string, std::map<NodeName, WorldTime>> decisions_;  // by replica; machines
   std::map<VolumeId, uint64_t> lost_;  // sequences up to here went with a restore

@@ -59,10 +59,16 @@ void DataPath::OnLogin(const VolumeId& volume, uint64_t attempt, uint64_t sessio
   if (found == devices_.end() || found->second.attempt != attempt || found->second.session != 0) return;
   auto& device = found->second;
   if (device.failed) return;
-  if (session == 0) return FailDevice(device);  // refused: fenced, or revoked
+  if (session == 0) return Revoke(device);  // refused: fenced, or given back
   device.session = session;
   device.lost_at.reset();
   if (device.pending) SubmitWrite(device);
+}
+
+void DataPath::Revoke(Device& device) {
+  if (!device.failed)
+    world_.checker->Revoked(device.array, machine_.id(), device.volume, device.generation);
+  FailDevice(device);
 }
 
 void DataPath::FailDevice(Device& device) {
@@ -75,7 +81,7 @@ void DataPath::FailDevice(Device& device) {
 void DataPath::WriteTo(const VolumeId& volume) {
   const auto device = devices_.find(volume);
   if (device == devices_.end() || device->second.session == 0 || device->second.pending) return;
-  device->second.pending = world_.checker->NextWrite(volume);
+  device->second.pending = world_.checker->NextWrite(volume, machine_.id());
   SubmitWrite(device->second);
 }
 

@@ -47,8 +47,8 @@ class DataPath {
   void WriteTo(const VolumeId& volume);
   // Logs in again where a session is lost; gives up what stayed away too long. To be called twice a second.
   void Reconnect();
-  // The volume's device fails: its I/O is refused from now on.
-  void Fail(const VolumeId& volume) { FailDevice(devices_.at(volume)); }
+  // The volume's device fails, as it is fenced: its I/O is refused from now on.
+  void Fail(const VolumeId& volume) { Revoke(devices_.at(volume)); }
 
  private:
   void LogIn(Device& device);
@@ -56,6 +56,7 @@ class DataPath {
   void SubmitWrite(Device& device);
   // The device whose write of this session is still the one that is waited for; null: an old answer.
   Device* FindWriting(const VolumeId& volume, uint64_t session, uint64_t sequence);
+  void Revoke(Device& device);
   void FailDevice(Device& device);
 
   World& world_;

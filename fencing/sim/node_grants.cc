@@ -78,7 +78,7 @@ void NodeGrants::LookForLost() {
           for (const auto& held : *grants)
             if (held.node == machine_.id() && !data_path_.FindDevice(held.volume) && !asked_[held.volume] &&
                 !Releases(held.volume))
-              releases_[held.volume] = {at.id(), at.GenerationOf(held.volume)};
+              releases_[held.volume] = {at.id(), held.generation};
         });
 }
 

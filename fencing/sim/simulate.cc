@@ -22,9 +22,26 @@ namespace {
 constexpr WorldTime kCalm(15_s), kTrouble(75_s);  // nothing strikes before the first, or after the second
 constexpr Span kRecoveryTimeout = 400_s, kLook = 2_s, kPersonLooks = 60_s;
 
+// One volume for three workloads: the first has others of its own, the last may have opted out.
+void AddSharers(World& world, std::vector<Workload>& workloads) {
+  auto& random = world.random();
+  ArrayModel& array = *random.Pick(world.arrays);
+  const VolumeId volume(array.id().value() + "-v00000000000000ff");
+  array.MakeShared(volume);
+  world.checker->MakeShared(volume);
+  for (int i = 7; i <= 8; ++i) {
+    Workload& workload = workloads.emplace_back();
+    workload.id = PodId("default/w" + std::to_string(i));
+    workload.owner_kind = "ReplicaSet";
+  }
+  if (random.Percent(20)) workloads.back().policy = FailoverPolicy::kNever;
+  for (const size_t sharer : {0, 7, 8}) workloads[sharer].volumes[array.id()].insert(volume);
+}
+
 void AddWorkloads(World& world) {
   auto& random = world.random();
   int volume = 0;
+  std::vector<Workload> workloads;
   const char* kOwners[] = {"StatefulSet", "ReplicaSet",  "Job", "StatefulSet",
                            "ReplicaSet",  "StatefulSet", "Job"};
   for (int i = 0; i < 7; ++i) {
@@ -40,8 +57,10 @@ void AddWorkloads(World& world) {
       workload.volumes[array].insert(
           VolumeId(array.value() + "-v000000000000000" + std::to_string(++volume)));
     }
-    world.api->AddWorkload(workload);
+    workloads.push_back(workload);
   }
+  if (random.Percent(50)) AddSharers(world, workloads);
+  for (const auto& workload : workloads) world.api->AddWorkload(workload);
 }
 
 // One draw: what was drawn after it in the past stays as it was.

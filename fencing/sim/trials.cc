@@ -46,6 +46,39 @@ void RestartFollower(World& world) {
   }
 }
 
+// It shares a volume with one that is left alone on the same node, and so it is left, too.
+bool IsTied(const World& world, const Workload& workload) {
+  const auto shares = [&](const Workload& other) {
+    return std::ranges::any_of(workload.volumes, [&](const auto& entry) {
+      const auto theirs = other.volumes.find(entry.first);
+      return theirs != other.volumes.end() &&
+             std::ranges::any_of(entry.second, [&](const auto& each) { return theirs->second.contains(each); });
+    });
+  };
+  const auto& node = world.api->FindPodOf(workload)->node;
+  return std::ranges::any_of(world.api->workloads(), [&](const Workload& other) {
+    return !other.Protected() && world.api->FindPodOf(other)->node == node && shares(other);
+  });
+}
+
+// One that it does not share, if it has any.
+VolumeId OwnVolume(const World& world, const Workload& workload) {
+  VolumeId own;
+  for (const auto& [array, volumes] : workload.volumes)
+    for (const auto& volume : volumes)
+      if (own.empty() || !world.checker->IsShared(volume)) own = volume;
+  return own;
+}
+
+// One that a failover moves, with a volume of its own.
+const Workload& PickWorkload(World& world) {
+  std::vector<const Workload*> fit;
+  for (const auto& workload : world.api->workloads())
+    if (workload.Protected() && !IsTied(world, workload) && !world.checker->IsShared(OwnVolume(world, workload)))
+      fit.push_back(&workload);
+  return *world.random().Pick(fit);
+}
+
 Machine& MachineOfPod(World& world, const Workload& workload) {
   const auto& node = world.api->FindPodOf(workload)->node;
   for (auto& machine : world.machines)
@@ -111,8 +144,9 @@ void RequireReopened(World& world, const Machine& victim, const std::vector<Work
 Machine& PickVictim(World& world, const Beside& beside) {
   const auto* leader = world.deployment->FindLeader();
   std::vector<Machine*> fit;
-  for (size_t i = 0; i < 5; ++i) {
-    auto& machine = MachineOfPod(world, world.api->workloads()[i]);
+  for (const auto& workload : world.api->workloads()) {
+    if (!workload.Protected() || IsTied(world, workload)) continue;
+    auto& machine = MachineOfPod(world, workload);
     const bool is_leaders = leader && &leader->machine() == &machine;
     if (is_leaders && beside.leader) return machine;
     if (!is_leaders || !beside.cut) fit.push_back(&machine);
@@ -140,7 +174,8 @@ void RunPlain(World& world, Faults& faults, bool beside_cut) {
   beside.leader = leader && &leader->machine() == &victim;
   std::vector<Workload> moved;
   for (const auto& workload : world.api->workloads())
-    if (workload.Protected() && &MachineOfPod(world, workload) == &victim) moved.push_back(workload);
+    if (workload.Protected() && !IsTied(world, workload) && &MachineOfPod(world, workload) == &victim)
+      moved.push_back(workload);
   world.api->finalizers += beside.finalizers ? 1 : 0;
   world.checker->Sick(victim.id(), Cause::kDead, true);
   beside.in_order ? victim.ShutDown() : victim.PowerOff();
@@ -183,7 +218,7 @@ void RunOutseen(World& world, Faults& faults) {
 // A leader dies or stalls meanwhile. The checker sees that no write is lost by that.
 void RunTrusting(World& world, Faults& faults) {
   auto& random = world.random();
-  const auto workload = world.api->workloads()[static_cast<size_t>(random.Between(0, 4))];
+  const auto workload = PickWorkload(world);
   auto& victim = MachineOfPod(world, workload);
   const auto node = victim.endpoint(), api = world.api->endpoint();
   world.checker->Sick(victim.id(), Cause::kApi, true);
@@ -208,11 +243,11 @@ void RunTrusting(World& world, Faults& faults) {
 // took it there.
 void RunPoisoned(World& world, Faults& faults) {
   auto& random = world.random();
-  const auto workload = world.api->workloads()[static_cast<size_t>(random.Between(0, 4))];
+  const auto workload = PickWorkload(world);
   // Where the next pod is there before the last one ends, the volume may just stay.
   const bool had_it_long = !workload.NamesItsPod() || random.Percent(50);
   if (had_it_long) world.RunUntil(world.now() + 2 * Settings().mount_death);
-  world.checker->Poison({*workload.volumes.begin()->second.begin()});
+  world.checker->Poison({OwnVolume(world, workload)});
   if (auto* leader = world.deployment->FindLeader())
     world.After(random.Between(1_s, 60_s),
                 [leader, by_stall = random.Percent(30), at = static_cast<int>(random.Between(1, 6))] {
