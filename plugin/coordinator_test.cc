@@ -6,7 +6,7 @@
 
 #include "base/testing/captured_log.h"
 #include "base/testing/stalling_proxy.h"
-#include "fencing/agent/storage_heartbeats.h"
+#include "fencing/agent/heartbeat_lun_access.h"
 #include "plugin/testing/coordinator_rig.h"
 
 namespace lunkeeper {

@@ -17,10 +17,10 @@
 #include "devices/array/array_router.h"
 #include "devices/array/remaining_arrays.h"
 #include "fencing/agent/coordinator_grant_source.h"
+#include "fencing/agent/heartbeat_lun_access.h"
 #include "fencing/agent/heartbeat_stream.h"
 #include "fencing/agent/kubelet_health.h"
 #include "fencing/agent/replicas.h"
-#include "fencing/agent/storage_heartbeats.h"
 #include "fencing/coordinator/authenticator.h"
 #include "fencing/coordinator/coordinator_service.h"
 #include "fencing/coordinator/kube_token_reviewer.h"
@@ -250,7 +250,7 @@ absl::Status OpenCoordinatorClient(const CoordinatorOptions& options, const std:
   client->heartbeats = StartHeartbeatSender({.node = backends->node},
                                             SendOverGrpc(*client->replicas, backends->node), std::move(view));
   client->storage_heartbeats = StartStorageHeartbeats(
-      {.node = backends->node, .arrays = {arrays.begin(), arrays.end()}},
+      {.node = backends->node, .arrays = {arrays.begin(), arrays.end()}, .log_in = LogInByIscsi},
       AskForHeartbeatLun(*client->replicas, backends->node),
       [heartbeats = client->heartbeats.get()](const fencing::ArrayId& array,
                                               const fencing::ArrayFence& fence) {

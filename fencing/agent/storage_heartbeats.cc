@@ -2,33 +2,28 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <optional>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "absl/synchronization/mutex.h"
 #include "base/log.h"
 #include "base/periodic.h"
 #include "base/status_macros.h"
-#include "devices/connection_message.h"
 #include "devices/heartbeat/fence_notice.h"
 #include "devices/heartbeat/heartbeat_block.h"
-#include "devices/iscsi/block_session.h"
-#include "fencing/agent/this_boot.h"
 
 // Each HeartbeatLink has one thread, which makes all its calls in turn:
 //
 //   log in (once, and again after any failure) -> write the heartbeat block -> read the notice's first block
 //
 // A failure drops the session; the next attempt logs in anew. If this process is killed, the array sees no
-// more heartbeats, and the next process's login ends the session that was left behind (block_session.h).
+// more heartbeats, and the next process's login ends the session that was left behind
+// (devices/iscsi/block_session.h).
 //
 // The array counts a heartbeat's age from when it saw the sequence number change. So the node's clock does
 // not matter, and writing an old heartbeat once more would not make the node look alive.
 namespace lunkeeper {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // The pause between attempts. It doubles up to a value that is well below the time after which a controller
 // takes a node's storage for silent.
@@ -48,24 +43,37 @@ class HeartbeatLink {
         access_(std::move(access)),
         fenced_(std::move(fenced)),
         landed_(std::move(landed)),
-        heartbeats_(options_.every, [this] { SendHeartbeat(); }) {}
+        landed_at_(Now()),
+        heartbeats_(
+            options_.every, [this] { SendHeartbeat(); }, options_.executor) {}
 
-  Clock::time_point landed_at() const { return landed_at_; }
+  // By the steady clock.
+  absl::Duration landed_at() const {
+    absl::MutexLock lock(&mutex_);
+    return landed_at_;
+  }
   uint64_t forged_notices() const { return forged_notices_; }
 
  private:
+  absl::Duration Now() const { return options_.executor.SteadyNow(); }
+
   void SendHeartbeat() {
-    if (Clock::now() < try_at_) return;
+    if (Now() < try_at_) return;
     const absl::Status status = TryAtPortals();
     ReportResult(status);
     if (status.ok()) {
-      landed_at_ = Clock::now();
+      NoteLanded();
       landed_(array_);
       pause_ = kShortestPause;
     } else {
-      try_at_ = Clock::now() + absl::ToChronoNanoseconds(pause_);
+      try_at_ = Now() + pause_;
       pause_ = std::min(2 * pause_, kLongestPause);
     }
+  }
+
+  void NoteLanded() {
+    absl::MutexLock lock(&mutex_);
+    landed_at_ = Now();
   }
 
   // At each portal of the target, without a pause, beginning with the one that was used last.
@@ -86,7 +94,8 @@ class HeartbeatLink {
   absl::Status WriteAndRead() {
     if (session_ == nullptr) RETURN_IF_ERROR(LogIn());
     RETURN_IF_ERROR(session_->WriteBlocks(
-        0, WriteHeartbeatBlock({options_.node, boot_, MillisSinceBoot()}, connection_->signing_key)));
+        0, WriteHeartbeatBlock({options_.node, options_.boot, options_.millis_since_boot()},
+                               connection_->signing_key)));
     return ReadNotice();
   }
 
@@ -122,8 +131,9 @@ class HeartbeatLink {
 
   absl::Status LogIn() {
     if (!connection_ || refused_ || IsLongAway()) {
-      asked_at_ = Clock::now();
-      absl::StatusOr<Connection> access = access_(array_, absl::Now() + options_.answer_timeout);
+      asked_at_ = Now();
+      absl::StatusOr<Connection> access =
+          access_(array_, options_.executor.WallNow() + options_.answer_timeout);
       // An isolated node continues with the access it has: an array that is starting also refuses logins for
       // a while, and then accepts the old credentials again.
       if (!access.ok() && !connection_) return access.status();
@@ -132,7 +142,7 @@ class HeartbeatLink {
     const absl::Duration timeout = CountPortals() > 1
                                        ? std::min(options_.answer_timeout, kAnswerOfOneOfSeveral)
                                        : options_.answer_timeout;
-    auto session = iscsi::BlockSession::Login(AtPortal(), timeout);
+    auto session = options_.log_in(AtPortal(), timeout);
     refused_ = absl::IsPermissionDenied(session.status());
     RETURN_IF_ERROR(session.status());
     session_ = *std::move(session);
@@ -140,9 +150,7 @@ class HeartbeatLink {
   }
 
   bool IsLongAway() const {
-    const auto now = Clock::now();
-    return absl::FromChrono(now - landed_at_.load()) > kAskAgainAfter &&
-           absl::FromChrono(now - asked_at_) > kAskAgainAfter;
+    return Now() - landed_at() > kAskAgainAfter && Now() - asked_at_ > kAskAgainAfter;
   }
 
   size_t CountPortals() const { return connection_ ? connection_->other_portals.size() + 1 : 1; }
@@ -168,18 +176,18 @@ class HeartbeatLink {
   const HeartbeatLunAccess access_;
   const Fenced fenced_;
   const Landed landed_;
-  const std::string boot_ = BootId();
-  std::atomic<Clock::time_point> landed_at_ = Clock::now();
+  mutable absl::Mutex mutex_;
+  absl::Duration landed_at_ ABSL_GUARDED_BY(mutex_);
   std::atomic<uint64_t> forged_notices_ = 0;
 
   // Used by the link's thread only.
   std::optional<Connection> connection_;
-  Clock::time_point asked_at_;
+  absl::Duration asked_at_;
   size_t portal_ = 0;     // counts on; which of the connection's portals is next
   bool refused_ = false;  // the array refused the last login with `connection_`
-  std::unique_ptr<iscsi::BlockSession> session_;
+  std::unique_ptr<HeartbeatLun> session_;
   std::string notice_head_;  // the first block of the notice that was last read
-  Clock::time_point try_at_;
+  absl::Duration try_at_;
   absl::Duration pause_ = kShortestPause;
   std::optional<absl::StatusCode> reported_;
 
@@ -196,10 +204,10 @@ class HeartbeatLinks final : public StorageHeartbeatSender {
   }
 
   std::map<fencing::ArrayId, absl::Duration> Ages() const override {
-    const Clock::time_point now = Clock::now();
+    const absl::Duration now = options_.executor.SteadyNow();
     std::map<fencing::ArrayId, absl::Duration> ages;
     for (size_t i = 0; i < links_.size(); ++i)
-      ages[options_.arrays[i]] = absl::FromChrono(now - links_[i]->landed_at());
+      ages[options_.arrays[i]] = now - links_[i]->landed_at();
     return ages;
   }
 
@@ -215,20 +223,6 @@ class HeartbeatLinks final : public StorageHeartbeatSender {
 };
 
 }  // namespace
-
-HeartbeatLunAccess AskForHeartbeatLun(Replicas& replicas, const NodeId& node) {
-  return [&replicas, node](const fencing::ArrayId& array, absl::Time deadline) -> absl::StatusOr<Connection> {
-    coordinator::v1::OpenHeartbeatLunRequest request;
-    request.set_node(node.value());
-    request.set_array(array.value());
-    request.set_signs(true);
-    devices::v1::Connection response;
-    RETURN_IF_ERROR(replicas.CallAny(
-        "ask for the heartbeat LUN on array " + array.value(), deadline,
-        [&](auto& stub, auto* context) { return stub.OpenHeartbeatLun(context, request, &response); }));
-    return FromMessage(response);
-  };
-}
 
 std::unique_ptr<StorageHeartbeatSender> StartStorageHeartbeats(const StorageHeartbeatOptions& options,
                                                                const HeartbeatLunAccess& access,

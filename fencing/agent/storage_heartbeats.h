@@ -11,12 +11,15 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/executor.h"
 #include "devices/types.h"
-#include "fencing/agent/replicas.h"
+#include "fencing/agent/heartbeat_lun.h"
+#include "fencing/agent/this_boot.h"
 #include "fencing/core/types.h"
 
 namespace lunkeeper {
@@ -26,15 +29,17 @@ struct StorageHeartbeatOptions {
   std::vector<fencing::ArrayId> arrays;
   absl::Duration every = absl::Milliseconds(500);
   absl::Duration answer_timeout = absl::Seconds(2);  // for each answer of an array or of the controllers
+  LogInToHeartbeatLun log_in = {};                   // always given: LogInByIscsi
+  // They number the heartbeats.
+  std::string boot = BootId();
+  std::function<uint64_t()> millis_since_boot = MillisSinceBoot;
+  Executor& executor = RealExecutor();
 };
 
 // Says how the node reaches its heartbeat LUN on an array. Called from the arrays' threads, before the first
 // login and after each login that was refused.
 using HeartbeatLunAccess =
     std::function<absl::StatusOr<Connection>(const fencing::ArrayId& array, absl::Time deadline)>;
-
-// Asks the controllers. `replicas` outlives the result.
-HeartbeatLunAccess AskForHeartbeatLun(Replicas& replicas, const NodeId& node);
 
 class StorageHeartbeatSender {
  public:

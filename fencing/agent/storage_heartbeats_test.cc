@@ -36,7 +36,8 @@ struct StorageHeartbeatsFixture : ArrayFixture {
         {.node = node,
          .arrays = {fencing::ArrayId("a1")},
          .every = absl::Milliseconds(50),
-         .answer_timeout = absl::Seconds(2)},
+         .answer_timeout = absl::Seconds(2),
+         .log_in = LogInByIscsi},
         [this](const fencing::ArrayId&, absl::Time) { return Ask(); },
         [this](const fencing::ArrayId&, const fencing::ArrayFence& fence) {
           absl::MutexLock lock(&mutex);
