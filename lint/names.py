@@ -58,11 +58,13 @@ SIMULATED = (
     "fencing/kube/",
     "fencing/agent/heartbeat_sender",
     "fencing/agent/path_watch",
+    "fencing/agent/storage_heartbeats",
 )
 RUNS = (
     "fencing/failover/failover.h",
     "fencing/failover/replica_poll.h",
     "fencing/agent/heartbeat_sender.h",
+    "fencing/agent/storage_heartbeats.h",
 )
 
 

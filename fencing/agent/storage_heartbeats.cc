@@ -206,8 +206,7 @@ class HeartbeatLinks final : public StorageHeartbeatSender {
   std::map<fencing::ArrayId, absl::Duration> Ages() const override {
     const absl::Duration now = options_.executor.SteadyNow();
     std::map<fencing::ArrayId, absl::Duration> ages;
-    for (size_t i = 0; i < links_.size(); ++i)
-      ages[options_.arrays[i]] = now - links_[i]->landed_at();
+    for (size_t i = 0; i < links_.size(); ++i) ages[options_.arrays[i]] = now - links_[i]->landed_at();
     return ages;
   }
 

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <set>
 
+#include "devices/heartbeat/fence_notice.h"
+#include "devices/heartbeat/heartbeat_block.h"
 #include "fencing/sim/checker.h"
 
 namespace lunkeeper::fencing::sim {
@@ -75,8 +77,8 @@ void ArrayModel::Release(const VolumeId& volume, const NodeId& node, Generation 
     return reply(true);
   world_.checker->GivenBack(id_, generation);
   CloseGrant(generation);
-  drains_.push_back({[this, generation] { return !HasGrant(generation); },
-                     [reply = std::move(reply)] { reply(true); }});
+  drains_.push_back(
+      {[this, generation] { return !HasGrant(generation); }, [reply = std::move(reply)] { reply(true); }});
   Settle();
 }
 
@@ -149,8 +151,7 @@ void ArrayModel::Unfence(Term term, const NodeId& node, Generation generation,
 // Whatever waits for commands to be over goes on as far as it can.
 void ArrayModel::Settle() {
   std::erase_if(stored_.grants, [&](const auto& entry) {
-    return entry.second.closing && !IsUnseen(entry.first) &&
-           !InFlight(entry.second.volume, entry.first);
+    return entry.second.closing && !IsUnseen(entry.first) && !InFlight(entry.second.volume, entry.first);
   });
   std::erase_if(sessions_,
                 [](const auto& entry) { return !entry.second.open && entry.second.in_flight == 0; });
@@ -305,10 +306,16 @@ bool ArrayModel::InFlight(const VolumeId& volume, Generation generation) const {
   });
 }
 
-ArrayFence ArrayModel::Heartbeat(const NodeId& node, uint64_t sequence) {
-  landed_[node] = {sequence, world_.now()};
-  const auto found = stored_.fences.find(node);
-  return found == stored_.fences.end() ? ArrayFence{} : found->second;
+void ArrayModel::WriteHeartbeat(const NodeId& node, const std::string& block) {
+  const auto heartbeat = ReadHeartbeatBlock(block);
+  if (heartbeat.ok() && heartbeat->node == node) landed_[node] = {heartbeat->sequence, world_.now()};
+}
+
+std::string ArrayModel::NoticeTo(const NodeId& node) const {
+  const auto fence = stored_.fences.find(node);
+  if (fence == stored_.fences.end()) return "";
+  return WriteFenceNotice({.generation = fence->second.generation,
+                           .volumes = {fence->second.volumes.begin(), fence->second.volumes.end()}});
 }
 
 // The agent alone (sessions survive), or the daemon with it.

@@ -13,15 +13,9 @@
 #include "devices/array/grant_store.h"
 #include "fencing/core/event.h"
 #include "fencing/sim/world.h"
+#include "fencing/sim/write.h"
 
 namespace lunkeeper::fencing::sim {
-
-constexpr size_t kBlocks = 10;  // of a volume; one for each node that writes to a shared one
-
-struct Write {
-  size_t block = 0;
-  uint64_t sequence = 0;  // rises with each write to the volume, of any node
-};
 
 struct FenceAnswer {
   Outcome outcome = Outcome::kOk;
@@ -72,8 +66,10 @@ class ArrayModel {
   uint64_t BlockOf(const VolumeId& volume, size_t block) { return stored_.blocks[volume][block]; }
   bool InFlight(const VolumeId& volume, Generation generation) const;
 
-  // Heartbeat LUNs: a heartbeat comes in, the notice of the node's fence goes back.
-  ArrayFence Heartbeat(const NodeId& node, uint64_t sequence);
+  // A node's heartbeat LUN: the block of the heartbeat, and the notice of the node's fence.
+  void WriteHeartbeat(const NodeId& node, const std::string& block);
+  std::string NoticeTo(const NodeId& node) const;
+  uint64_t tgtd() const { return life_; }  // which of its lives it is in
 
   // Faults.
   void Stop() { up_ = false; }

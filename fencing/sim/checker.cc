@@ -47,7 +47,8 @@ Write Checker::NextWrite(const VolumeId& volume, const NodeId& node) {
 void Checker::Landing(const ArrayId& array, const NodeId& node, const VolumeId& volume, Generation generation,
                       const Write& write, uint64_t current) {
   const auto which = "a write of " + node.value() + " to " + volume.value();
-  if (generation < latest_[volume] && !IsShared(volume)) Fail(which + " landed after another grant's first login");
+  if (generation < latest_[volume] && !IsShared(volume))
+    Fail(which + " landed after another grant's first login");
   for (const NodeId& id : {node, MachineId(MachineOf(node))}) {
     const auto fence = reported_.find({array, id});
     if (fence != reported_.end() && generation < fence->second.generation &&

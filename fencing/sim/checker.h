@@ -93,7 +93,7 @@ class Checker {
   std::map<ArrayId, Term> terms_;
   std::map<std::pair<ArrayId, NodeId>, Reported> reported_;
   std::map<std::pair<ArrayId, NodeId>, std::map<VolumeId, Generation>> fenced_;  // last
-  std::set<std::pair<ArrayId, Generation>> given_back_;                           // by their nodes
+  std::set<std::pair<ArrayId, Generation>> given_back_;                          // by their nodes
   std::set<VolumeId> shared_;
   std::map<NodeId, size_t> own_blocks_;
   std::map<std::pair<NodeId, Cause>, Illness> illnesses_;

@@ -66,8 +66,7 @@ void DataPath::OnLogin(const VolumeId& volume, uint64_t attempt, uint64_t sessio
 }
 
 void DataPath::Revoke(Device& device) {
-  if (!device.failed)
-    world_.checker->Revoked(device.array, machine_.id(), device.volume, device.generation);
+  if (!device.failed) world_.checker->Revoked(device.array, machine_.id(), device.volume, device.generation);
   FailDevice(device);
 }
 

@@ -10,7 +10,7 @@ namespace lunkeeper::fencing::sim {
 namespace {
 
 constexpr size_t kReplicas = 2;
-constexpr Span kLook = 1_s, kTolerated = 10_s;            // the chart's tolerationSeconds
+constexpr Span kReplicaLook = 1_s, kTolerated = 10_s;     // the chart's tolerationSeconds
 constexpr Span kStartsWithin = 1_s, kStartsAtMost = 5_s;  // a container whose image is there
 
 bool Runs(const Replica& replica) { return replica.running() && !replica.deleted(); }
@@ -19,7 +19,7 @@ bool Runs(const Replica& replica) { return replica.running() && !replica.deleted
 
 Deployment::Deployment(World& world) : world_(world) {
   for (size_t i = 0; i < kReplicas; ++i) MakeReplica(*FindPlace());
-  world_.After(kLook, [this] { LookAfterReplicas(); });
+  world_.After(kReplicaLook, [this] { LookAfterReplicas(); });
 }
 
 std::vector<Replica*> Deployment::ReplicasOn(const Machine& machine) const {
@@ -88,7 +88,7 @@ bool Deployment::LearnsOfItsEnd(const Replica& replica) const {
 }
 
 void Deployment::LookAfterReplicas() {
-  world_.After(kLook, [this] { LookAfterReplicas(); });
+  world_.After(kReplicaLook, [this] { LookAfterReplicas(); });
   if (world_.api->up) DeleteLost();
   for (const auto& replica : world_.replicas)
     if (replica->deleted() && LearnsOfItsEnd(*replica)) replica->EndInOrder();

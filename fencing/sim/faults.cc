@@ -57,7 +57,7 @@ void Faults::HealAll() {
   for (auto& mend : std::exchange(open_, {})) mend();
 }
 
-void MendLater(Mend mend, Span least, Span most) {
+void Faults::MendLater(Mend mend, Span least, Span most) {
   auto once = std::make_shared<Mend>(std::move(mend));
   auto run = [once] {
     if (auto what = std::exchange(*once, nullptr)) what();

@@ -28,7 +28,7 @@ Machine::Machine(World& world, NodeName name, int instance)
       data_path_(world, *this),
       grants_(world, *this, data_path_) {
   StartPluginIn(world_.random().Between(0_ms, kHeartbeatEvery));
-  Every(kHeartbeatEvery, &Machine::HeartbeatToStorage);
+  Every(kHeartbeatEvery, &Machine::NoteOpenWays);
   Every(kSync, &Machine::SyncKubelet);
   Every(kKubeletLease, &Machine::RenewLease);
   Every(kDevices, &Machine::LookAtDevices);
@@ -133,17 +133,8 @@ bool Machine::Heartbeats() const {
   return powered_ && !frozen_ && !plugin_hung_ && plugin_ != nullptr;
 }
 
-void Machine::HeartbeatToStorage() {
-  if (!Heartbeats()) return;
-  grants_.NoteOpenWays();
-  ++storage_sequence_;
-  for (auto& array : world_.arrays)
-    world_.Send(endpoint_, array->portal(), [this, &at = *array, id = id_, number = storage_sequence_] {
-      if (!at.serves()) return;
-      world_.Send(at.portal(), endpoint_, [this, from = at.id(), note = at.Heartbeat(id, number)] {
-        if (plugin_ != nullptr) plugin_->OnLanded(from, note);
-      });
-    });
+void Machine::NoteOpenWays() {
+  if (Heartbeats()) grants_.NoteOpenWays();
 }
 
 void Machine::RenewLease() {
@@ -293,8 +284,7 @@ void Machine::Unstage() {
     return std::any_of(containers_.begin(), containers_.end(),
                        [&](const auto& entry) { return Claims(entry.second, device); });
   };
-  for (const auto& device : data_path_.DetachUnused(in_use))
-    grants_.NoteUnused(device);
+  for (const auto& device : data_path_.DetachUnused(in_use)) grants_.NoteUnused(device);
 }
 
 bool Machine::HasLeftovers(const ArrayId& array, const VolumeSet& volumes, Generation before) const {

@@ -70,6 +70,7 @@ class Machine {
   // An answer or a notice names a fence of this node.
   void NoteFence(const ArrayId& array, const ArrayFence& fence);
 
+  bool IsConnectedTo(const Replica& replica) const { return grants_.IsReady(replica); }
   bool ended_in_order() const { return ended_in_order_; }
   bool AnswersProbe() const { return powered_ && blocked_ == 0; }
 
@@ -88,7 +89,7 @@ class Machine {
   void SetFrozen(bool on);
   void StartPluginIn(Span delay);
   void KillPlugin();
-  void HeartbeatToStorage();
+  void NoteOpenWays();
   void SyncKubelet();
   void RenewLease();
   void Reconcile(const std::vector<Pod>& pods);
@@ -108,7 +109,7 @@ class Machine {
   const NodeName name_;
   const Endpoint endpoint_;
   const NodeId id_;
-  uint64_t life_ = 1, plugin_starts_ = 0, storage_sequence_ = 0;
+  uint64_t life_ = 1, plugin_starts_ = 0;
   bool powered_ = true, retired_ = false, frozen_ = false, kubelet_hung_ = false, plugin_hung_ = false,
        ended_in_order_ = false;
   WorldTime booted_at_;

@@ -1,5 +1,5 @@
-// As the product has it (fencing/agent/replicas.cc): a call goes to any replica whose connection works, and to
-// the next one when that connection turns out to be dead.
+// As the product has it (fencing/agent/replicas.cc): a call goes to any replica whose connection works, and
+// to the next one when that connection turns out to be dead.
 
 #include "fencing/sim/node_grants.h"
 
@@ -90,7 +90,8 @@ void NodeGrants::SendReleases() {
         [&replica, volume = volume, release = release, id = machine_.id()](auto reply) {
           replica.Release(release.array, volume, id, release.generation, reply);
         },
-        [this, volume = volume, generation = release.generation, life = machine_.life()](const bool* released) {
+        [this, volume = volume, generation = release.generation,
+         life = machine_.life()](const bool* released) {
           if (!machine_.IsAlive(life) || !released || !*released) return;
           const auto found = releases_.find(volume);
           if (found != releases_.end() && found->second.generation == generation) releases_.erase(found);

@@ -24,13 +24,14 @@ class NodeGrants {
   void SendReleases();
   // A grant of ours which nothing here uses, left over by a reboot or an answer that was lost, is released.
   void LookForLost();
+  // Its connection works, as far as the node knows.
+  bool IsReady(const Replica& replica) const;
   // To be called with each heartbeat.
   void NoteOpenWays();
   // The machine boots.
   void ForgetAll() { asked_.clear(), releases_.clear(); }
 
  private:
-  bool IsReady(const Replica& replica) const;
   Replica& PickReplica(const VolumeId& volume);
   void NoticeIfDead(const Replica& replica, const VolumeId& volume, std::optional<WorldTime> asked);
 

@@ -6,13 +6,14 @@
 #include <utility>
 
 #include "fencing/sim/array_model.h"
+#include "fencing/sim/heartbeat_lun.h"
 #include "fencing/sim/machine.h"
 #include "fencing/sim/replica.h"
 
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Span kRepeats = 3_s, kProbe = 400_ms;  // base/tcp_prober.cc
+constexpr Span kRepeats = 3_s, kPortalProbe = 400_ms;  // base/tcp_prober.cc
 
 Iqn TargetOf(const Device& device) {
   return Iqn("iqn.2026-11.io.lunkeeper:" + device.array.value() + ":" + device.volume.value() + ":" +
@@ -38,7 +39,7 @@ class PortalProber final : public Prober {
   void Probe(const std::string& address, uint16_t, std::function<void(ProbeResult)> done) override {
     ArrayModel& array = process_.world().FindArray(ArrayId(address));
     process_.world().Call<bool>(
-        from_, array.portal(), kProbe,
+        from_, array.portal(), kPortalProbe,
         [&array](auto reply) {
           if (array.up()) reply(true);
         },
@@ -80,10 +81,9 @@ class SimulatedConnection final : public HeartbeatConnection {
   void Cancel() override {
     stream_->end = "cancelled";
     if (!stream_->from.dead())
-      world_.Send(machine_.endpoint(), stream_->to.endpoint(),
-                  [stream = stream_, id = machine_.id()] {
-                    if (stream->to.name() == stream->to_life) stream->to.OnClosed(id);
-                  });
+      world_.Send(machine_.endpoint(), stream_->to.endpoint(), [stream = stream_, id = machine_.id()] {
+        if (stream->to.name() == stream->to_life) stream->to.OnClosed(id);
+      });
   }
   void AwaitEnd() override {}
 
@@ -139,24 +139,36 @@ NodePlugin::NodePlugin(World& world, Machine& machine, DataPath& data_path)
           {.devices = [this] { return ListDevices(); },
            .fail = [this](const lunkeeper::Device& device, const std::string&) { return FailDevice(device); },
            .is_idle = [this](const lunkeeper::Device& device) { return IsIdle(device); },
-           .kubelet_ok = [this] { return !machine_.kubelet_hung(); }})) {}
+           .kubelet_ok = [this] { return !machine_.kubelet_hung(); }})),
+      to_storage_(StartToStorage()) {}
+
+// Its threads end before the sender does, which they call.
+std::unique_ptr<StorageHeartbeatSender> NodePlugin::StartToStorage() {
+  std::vector<ArrayId> arrays;
+  for (const auto& array : world_.arrays) arrays.push_back(array->id());
+  StorageHeartbeatOptions options{.node = machine_.id(),
+                                  .arrays = std::move(arrays),
+                                  .log_in = LogInToSimulatedLun(machine_, process_),
+                                  .boot = "boot" + std::to_string(machine_.life()),
+                                  .millis_since_boot = [this] { return machine_.MillisSinceBoot(); },
+                                  .executor = process_};
+  return StartStorageHeartbeats(
+      options, AskReplicasForLun(machine_, process_),
+      [this](const ArrayId& array, const ArrayFence& fence) {
+        if (process_.dead()) return;
+        machine_.NoteFence(array, fence);
+        sender_->OnFence(array, fence);
+      },
+      [this](const ArrayId& array) { sender_->OnStorageHeartbeat(array); });
+}
 
 // Its threads end out of sight.
 void NodePlugin::Kill() {
   process_.Kill();
   reaper_ = process_.StartThread([this] {
+    to_storage_.reset();
     sender_.reset();
     reaped_ = true;
-  });
-}
-
-void NodePlugin::OnLanded(const ArrayId& array, const ArrayFence& notice) {
-  process_.Deliver([this, array, notice] {
-    if (!sender_) return;
-    sender_->OnStorageHeartbeat(array);
-    if (notice.generation == 0 || notice.node != machine_.id()) return;
-    machine_.NoteFence(array, notice);
-    sender_->OnFence(array, notice);
   });
 }
 

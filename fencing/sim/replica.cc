@@ -154,9 +154,7 @@ void Replica::StartIn(Span delay) {
 
 bool Replica::HasKernel() const { return machine_.powered(); }
 
-bool Replica::IsListed() const {
-  return !deleted_ || (named_at_ && world_.now() - *named_at_ < kNamedFor);
-}
+bool Replica::IsListed() const { return !deleted_ || (named_at_ && world_.now() - *named_at_ < kNamedFor); }
 
 bool Replica::Leads() const {
   return running_ && world_.api->LeaseHolder() == name() && world_.now() - renewed_at_ < kLeadsFor;
@@ -318,6 +316,21 @@ void Replica::Acquire(const ArrayId& array, const VolumeId& volume, const NodeId
       [&at, volume, node](auto answer) { at.Acquire(volume, node, answer); },
       [reply](const Generation* generation) {
         if (generation) reply(*generation);
+      });
+}
+
+void Replica::OpenHeartbeatLun(const ArrayId& array, std::function<void(bool)> reply) {
+  if (!HasKernel()) return;
+  if (!running_) return reply(false);
+  if (stalled()) return;
+  auto& at = world_.FindArray(array);
+  world_.Call<bool>(
+      endpoint_, at.endpoint(), kReleaseCall,
+      [&at](auto answer) {
+        if (at.serves()) answer(true);
+      },
+      [reply](const bool* opened) {
+        if (opened) reply(true);
       });
 }
 

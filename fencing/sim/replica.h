@@ -43,6 +43,7 @@ class Replica {
   void Release(const ArrayId& array, const VolumeId& volume, const NodeId& node, Generation generation,
                std::function<void(bool)> reply);
 
+  void OpenHeartbeatLun(const ArrayId& array, std::function<void(bool)> reply);
   // A message reaches its process, or at least a kernel that refuses it. Not where the power is off.
   bool HasKernel() const;
   // Nodes send heartbeats to it: its Service has it, or another replica names it.

@@ -51,8 +51,9 @@ bool IsTied(const World& world, const Workload& workload) {
   const auto shares = [&](const Workload& other) {
     return std::ranges::any_of(workload.volumes, [&](const auto& entry) {
       const auto theirs = other.volumes.find(entry.first);
-      return theirs != other.volumes.end() &&
-             std::ranges::any_of(entry.second, [&](const auto& each) { return theirs->second.contains(each); });
+      return theirs != other.volumes.end() && std::ranges::any_of(entry.second, [&](const auto& each) {
+               return theirs->second.contains(each);
+             });
     });
   };
   const auto& node = world.api->FindPodOf(workload)->node;
@@ -74,7 +75,8 @@ VolumeId OwnVolume(const World& world, const Workload& workload) {
 const Workload& PickWorkload(World& world) {
   std::vector<const Workload*> fit;
   for (const auto& workload : world.api->workloads())
-    if (workload.Protected() && !IsTied(world, workload) && !world.checker->IsShared(OwnVolume(world, workload)))
+    if (workload.Protected() && !IsTied(world, workload) &&
+        !world.checker->IsShared(OwnVolume(world, workload)))
       fit.push_back(&workload);
   return *world.random().Pick(fit);
 }
