@@ -75,7 +75,7 @@ void ArrayModel::Release(const VolumeId& volume, const NodeId& node, Generation 
   const auto found = stored_.grants.find(generation);
   if (found == stored_.grants.end() || found->second.node != node || found->second.volume != volume)
     return reply(true);
-  world_.checker->GivenBack(id_, generation);
+  world_.checker->Released(id_, generation);
   CloseGrant(generation);
   drains_.push_back(
       {[this, generation] { return !HasGrant(generation); }, [reply = std::move(reply)] { reply(true); }});

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "fencing/core/eligibility.h"
 #include "fencing/core/trace.h"
 #include "fencing/sim/machine.h"
 #include "fencing/sim/replica.h"
@@ -21,7 +22,8 @@ namespace {
 constexpr Span kActsFor = 4300_ms, kMemory = 8_s, kSoft = 55_s, kHard = 1500_ms, kBudgetWindow = 300_s,
                kPause = 29_s;
 constexpr size_t kOwnBlocks = 4;  // of a volume that one node writes to
-constexpr Span kFresh = 15_s, kWritesOn = 1_s, kPauseKnown = 1500_ms, kVoteLasts = 500_ms;
+constexpr Span kFresh = 15_s, kMeets = 15_s, kTells = 15_s, kWritesOn = 1_s, kPauseKnown = 1500_ms,
+               kVoteLasts = 500_ms;
 // A kubelet behind a cut is taken for well again when it next renews its lease only.
 constexpr Span kKubeletMemory = kMemory + kKubeletLease;
 
@@ -107,7 +109,7 @@ void Checker::FenceBegins(const ArrayId& array, const ArrayFence& fence) {
 // Of a node that nobody fenced nothing may end, whatever becomes of others that share the volume.
 void Checker::Revoked(const ArrayId& array, const NodeId& node, const VolumeId& volume,
                       Generation generation) {
-  if (rewritten_ || given_back_.contains({array, generation})) return;
+  if (rewritten_ || released_.contains({array, generation})) return;
   for (const NodeId& id : {node, MachineId(MachineOf(node))}) {
     const auto fenced = fenced_.find({array, id});
     if (fenced == fenced_.end()) continue;
@@ -144,8 +146,17 @@ void Checker::Unfenced(const ArrayId& array, const ArrayFence& fence, Generation
 }
 
 void Checker::DiedOf(const VolumeId& volume, const NodeId& node) {
+  if (seen_to_die_.size() >= 2) Fail(node.value() + " died of " + volume.value() + ", the third one");
   died_of_poison_.insert(node);
-  if (died_of_poison_.size() > 2) Fail(node.value() + " died of " + volume.value() + ", the third one");
+  // What dies with it, or soon after, cannot tell, and one that has just started has not met it.
+  std::set<std::string> observers;
+  for (const auto& replica : world_.replicas)
+    if (replica->running() && !replica->stalled() && world_.now() - replica->began_at() >= kMeets)
+      observers.insert(replica->name());
+  world_.After(kTells, [this, node, observers = std::move(observers)] {
+    for (const auto& replica : world_.replicas)
+      if (replica->running() && observers.contains(replica->name())) seen_to_die_.insert(node);
+  });
   Sick(node, Cause::kDead, true);
 }
 
@@ -336,6 +347,18 @@ bool Checker::MayBeFailedOver(const NodeId& node) const {
   return soft + kubelet >= 2;
 }
 
+bool Checker::IsTied(const Workload& workload) const {
+  const Pod* pod = world_.api->FindPodOf(workload);
+  return std::ranges::any_of(world_.api->workloads(), [&](const Workload& other) {
+    const Pod* beside = other.Protected() ? nullptr : world_.api->FindPodOf(other);
+    return pod && beside && beside->node == pod->node &&
+           std::ranges::any_of(workload.volumes, [&](const auto& entry) {
+             const auto theirs = other.volumes.find(entry.first);
+             return theirs != other.volumes.end() && HaveCommonVolume(entry.second, theirs->second);
+           });
+  });
+}
+
 std::string Checker::UnsettledWorkload(const Workload& workload) const {
   if (!workload.Protected()) return "";
   const Pod* pod = world_.api->FindPodOf(workload);
@@ -344,6 +367,8 @@ std::string Checker::UnsettledWorkload(const Workload& workload) const {
     if (const auto wrote = machine->WroteAt(workload);
         machine->FindContainer(pod->uid) && wrote && world_.now() - *wrote < kFresh)
       return "";
+  // A device that failed for good stays for as long as one of its pods.
+  if (IsTied(workload)) return "";
   return workload.id.value() + " does not write; its pod is on '" + pod->node.value() + "'";
 }
 

@@ -31,9 +31,12 @@ class Checker {
   // Several nodes write to it, each to a block of its own.
   void MakeShared(const VolumeId& volume) { shared_.insert(volume); }
   bool IsShared(const VolumeId& volume) const { return shared_.contains(volume); }
-  void GivenBack(const ArrayId& array, Generation generation) { given_back_.emplace(array, generation); }
+  void Released(const ArrayId& array, Generation generation) { released_.emplace(array, generation); }
   // The I/O of a device is ended, as its grant is gone or a fence is said to be in force.
   void Revoked(const ArrayId& array, const NodeId& node, const VolumeId& volume, Generation generation);
+
+  // It shares a volume with one on the same node that is to be left alone, and so it is left, too.
+  bool IsTied(const Workload& workload) const;
 
   // Fences, taints, deletions, decisions.
   void FenceBegins(const ArrayId& array, const ArrayFence& fence);
@@ -93,7 +96,7 @@ class Checker {
   std::map<ArrayId, Term> terms_;
   std::map<std::pair<ArrayId, NodeId>, Reported> reported_;
   std::map<std::pair<ArrayId, NodeId>, std::map<VolumeId, Generation>> fenced_;  // last
-  std::set<std::pair<ArrayId, Generation>> given_back_;                          // by their nodes
+  std::set<std::pair<ArrayId, Generation>> released_;                          // by their nodes
   std::set<VolumeId> shared_;
   std::map<NodeId, size_t> own_blocks_;
   std::map<std::pair<NodeId, Cause>, Illness> illnesses_;
@@ -102,7 +105,7 @@ class Checker {
   std::set<std::pair<ArrayId, NodeId>> in_force_;
   std::map<Uid, WorldTime> ordered_;  // when a pod's deletion by force was last decided
   std::set<VolumeId> poisoned_;
-  std::set<NodeId> died_of_poison_;
+  std::set<NodeId> died_of_poison_, seen_to_die_;  // the second: by a controller that lived on
   LeaderChecker leader_;
   bool rewritten_ = false;
   int failovers_ = 0;

@@ -59,7 +59,7 @@ void DataPath::OnLogin(const VolumeId& volume, uint64_t attempt, uint64_t sessio
   if (found == devices_.end() || found->second.attempt != attempt || found->second.session != 0) return;
   auto& device = found->second;
   if (device.failed) return;
-  if (session == 0) return Revoke(device);  // refused: fenced, or given back
+  if (session == 0) return Revoke(device);  // refused: fenced, or released
   device.session = session;
   device.lost_at.reset();
   if (device.pending) SubmitWrite(device);

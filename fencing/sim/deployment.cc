@@ -125,7 +125,7 @@ void Deployment::MakeMissing() {
   }
 }
 
-// Those that are over, when there are enough others.
+// Replicas that are over, when there are enough others.
 void Deployment::ForgetFormer() {
   for (size_t i = 0; i < world_.replicas.size() && world_.replicas.size() > kReplicas;) {
     auto& replica = world_.replicas[i];

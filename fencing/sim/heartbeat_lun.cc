@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "fencing/sim/array_model.h"
 #include "fencing/sim/machine.h"
@@ -59,28 +58,18 @@ class SimulatedLun final : public HeartbeatLun {
   const Span timeout_;
 };
 
-// Those whose connection works, or else all.
-std::vector<Replica*> ListAsked(const Machine& machine, World& world) {
-  std::vector<Replica*> all, ready;
-  for (const auto& replica : world.replicas) {
-    all.push_back(replica.get());
-    if (machine.IsConnectedTo(*replica)) ready.push_back(replica.get());
-  }
-  return ready.empty() ? all : ready;
-}
-
 }  // namespace
 
-HeartbeatLunAccess AskReplicasForLun(const Machine& machine, Process& process) {
+HeartbeatLunAccess AskReplicasForLun(Machine& machine, Process& process) {
   return [&machine, &process](const ArrayId& array, absl::Time deadline) -> absl::StatusOr<Connection> {
-    World& world = process.world();
     while (!process.dead() && process.WallNow() < deadline) {
-      for (Replica* replica : ListAsked(machine, world)) {
+      for (Replica* replica : machine.ListReplicas()) {
         const auto answer =
             process.Call<bool>(replica->endpoint(), process.InWorld(deadline - process.WallNow()),
                                [replica, array](auto reply) { replica->OpenHeartbeatLun(array, reply); });
         Connection found;
         found.portal = array.value() + ":3260";
+        machine.NoteOutcome(*replica, answer && *answer);
         if (answer && *answer) return found;
         if (process.dead() || process.WallNow() >= deadline) break;
       }

@@ -8,7 +8,7 @@
 
 namespace lunkeeper::fencing::sim {
 
-HeartbeatLunAccess AskReplicasForLun(const Machine& machine, Process& process);
+HeartbeatLunAccess AskReplicasForLun(Machine& machine, Process& process);
 LogInToHeartbeatLun LogInToSimulatedLun(const Machine& machine, Process& process);
 
 }  // namespace lunkeeper::fencing::sim

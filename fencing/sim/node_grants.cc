@@ -3,13 +3,15 @@
 
 #include "fencing/sim/node_grants.h"
 
+#include <algorithm>
+
 #include "fencing/sim/machine.h"
 #include "fencing/sim/replica.h"
 
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Span kWait = 30_s, kArrayCall = 2_s, kRelease = 8_s;
+constexpr Span kWait = 30_s, kArrayCall = 2_s, kRelease = 8_s, kAskedLast = 10_s;
 // A connection on which nothing is acknowledged for 2 s ends (gRPC sets TCP_USER_TIMEOUT), and heartbeats go
 // over it all the time.
 constexpr Span kDeadConnection = 2500_ms, kNotices = 500_ms;
@@ -28,6 +30,22 @@ bool NodeGrants::IsReady(const Replica& replica) const {
   const auto open = open_at_.find(replica.endpoint());
   const bool refuses = replica.HasKernel() && !replica.running();
   return !refuses && open != open_at_.end() && world_.now() - open->second < kDeadConnection;
+}
+
+std::vector<Replica*> NodeGrants::ListReplicas() const {
+  std::vector<Replica*> replicas;
+  for (const auto& replica : world_.replicas) replicas.push_back(replica.get());
+  std::ranges::stable_partition(replicas, [&](const auto* replica) {
+    const auto failed = failed_at_.find(replica->endpoint());
+    return failed == failed_at_.end() || world_.now() - failed->second >= kAskedLast;
+  });
+  std::ranges::stable_partition(replicas, [&](const auto* replica) { return IsReady(*replica); });
+  return replicas;
+}
+
+void NodeGrants::NoteOutcome(const Replica& replica, bool answered) {
+  answered ? (void)failed_at_.erase(replica.endpoint())
+           : (void)(failed_at_[replica.endpoint()] = world_.now());
 }
 
 void NodeGrants::NoticeIfDead(const Replica& replica, const VolumeId& volume,

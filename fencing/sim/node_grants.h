@@ -1,10 +1,11 @@
 #pragma once
-// How a machine gets the grants of its volumes from the controllers, and gives back what it no longer needs.
-// Driven by its machine, which outlives it; what comes back for a former life of the machine is dropped. One
-// thread.
+// How a machine gets the grants of its volumes from the controllers, and releases the ones that it no longer
+// needs. Driven by its machine, which outlives it; what comes back for a former life of the machine is
+// dropped. One thread.
 
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "fencing/sim/data_path.h"
 #include "fencing/sim/world.h"
@@ -24,14 +25,17 @@ class NodeGrants {
   void SendReleases();
   // A grant of ours which nothing here uses, left over by a reboot or an answer that was lost, is released.
   void LookForLost();
-  // Its connection works, as far as the node knows.
-  bool IsReady(const Replica& replica) const;
+  // Those whose connection works come first, of them the ones whose last call failed lately last.
+  std::vector<Replica*> ListReplicas() const;
+  void NoteOutcome(const Replica& replica, bool answered);
   // To be called with each heartbeat.
   void NoteOpenWays();
   // The machine boots.
   void ForgetAll() { asked_.clear(), releases_.clear(); }
 
  private:
+  // Its connection works, as far as the node knows.
+  bool IsReady(const Replica& replica) const;
   Replica& PickReplica(const VolumeId& volume);
   void NoticeIfDead(const Replica& replica, const VolumeId& volume, std::optional<WorldTime> asked);
 
@@ -41,6 +45,7 @@ class NodeGrants {
   std::map<VolumeId, std::optional<WorldTime>> asked_;  // empty: answered
   std::map<VolumeId, size_t> attempts_;                 // to ask for it
   std::map<Endpoint, WorldTime> open_at_;               // the way to a replica and back, last
+  std::map<Endpoint, WorldTime> failed_at_;             // the last call to a replica
   // Grants that are no longer needed, until a replica says that they are released.
   struct ToRelease {
     ArrayId array;

@@ -324,6 +324,7 @@ void Replica::OpenHeartbeatLun(const ArrayId& array, std::function<void(bool)> r
   if (!running_) return reply(false);
   if (stalled()) return;
   auto& at = world_.FindArray(array);
+  if (!world_.Open(endpoint_, at.endpoint())) return world_.After(kChannelDies, [reply] { reply(false); });
   world_.Call<bool>(
       endpoint_, at.endpoint(), kReleaseCall,
       [&at](auto answer) {

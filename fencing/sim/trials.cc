@@ -23,9 +23,9 @@ constexpr Span kPoisonSpreads = 180_s;
 // From a node's death until its workloads write elsewhere: by itself, and beside a replica that has just
 // started. And then what looks at an array take that is slow: three of them tell for sure.
 constexpr Span kFailover = 6_s, kFailoverBesideYoung = 8_s;
-// The leader's own: another replica leads when the lease has run out, and one that has just started waits for
-// one lease more.
-constexpr Span kFailoverByAnother = 6_s, kFailoverByYoung = 14_s;
+// The leader's own: another replica leads when the lease has run out. One that has just started waits for one
+// lease more, and it may never have met the node.
+constexpr Span kFailoverByAnother = 6_s, kFailoverByYoung = 42_s;
 // A replica that is cut off from an array, or from a node, may be asked first, and says so only after a
 // while.
 constexpr Span kFailoverBesideCut = 12_s;
@@ -46,22 +46,6 @@ void RestartFollower(World& world) {
   }
 }
 
-// It shares a volume with one that is left alone on the same node, and so it is left, too.
-bool IsTied(const World& world, const Workload& workload) {
-  const auto shares = [&](const Workload& other) {
-    return std::ranges::any_of(workload.volumes, [&](const auto& entry) {
-      const auto theirs = other.volumes.find(entry.first);
-      return theirs != other.volumes.end() && std::ranges::any_of(entry.second, [&](const auto& each) {
-               return theirs->second.contains(each);
-             });
-    });
-  };
-  const auto& node = world.api->FindPodOf(workload)->node;
-  return std::ranges::any_of(world.api->workloads(), [&](const Workload& other) {
-    return !other.Protected() && world.api->FindPodOf(other)->node == node && shares(other);
-  });
-}
-
 // One that it does not share, if it has any.
 VolumeId OwnVolume(const World& world, const Workload& workload) {
   VolumeId own;
@@ -75,7 +59,7 @@ VolumeId OwnVolume(const World& world, const Workload& workload) {
 const Workload& PickWorkload(World& world) {
   std::vector<const Workload*> fit;
   for (const auto& workload : world.api->workloads())
-    if (workload.Protected() && !IsTied(world, workload) &&
+    if (workload.Protected() && !world.checker->IsTied(workload) &&
         !world.checker->IsShared(OwnVolume(world, workload)))
       fit.push_back(&workload);
   return *world.random().Pick(fit);
@@ -147,7 +131,7 @@ Machine& PickVictim(World& world, const Beside& beside) {
   const auto* leader = world.deployment->FindLeader();
   std::vector<Machine*> fit;
   for (const auto& workload : world.api->workloads()) {
-    if (!workload.Protected() || IsTied(world, workload)) continue;
+    if (!workload.Protected() || world.checker->IsTied(workload)) continue;
     auto& machine = MachineOfPod(world, workload);
     const bool is_leaders = leader && &leader->machine() == &machine;
     if (is_leaders && beside.leader) return machine;
@@ -176,7 +160,7 @@ void RunPlain(World& world, Faults& faults, bool beside_cut) {
   beside.leader = leader && &leader->machine() == &victim;
   std::vector<Workload> moved;
   for (const auto& workload : world.api->workloads())
-    if (workload.Protected() && !IsTied(world, workload) && &MachineOfPod(world, workload) == &victim)
+    if (workload.Protected() && !world.checker->IsTied(workload) && &MachineOfPod(world, workload) == &victim)
       moved.push_back(workload);
   world.api->finalizers += beside.finalizers ? 1 : 0;
   world.checker->Sick(victim.id(), Cause::kDead, true);
@@ -209,7 +193,7 @@ void RunOutseen(World& world, Faults& faults) {
   } else {
     auto left = world.random().Between(1, 3);
     for (const auto& machine : world.machines)
-      if (machine.get() != &leader->machine() && left-- > 0) cut(machine->endpoint());
+      if (world.deployment->ReplicasOn(*machine).empty() && left-- > 0) cut(machine->endpoint());
   }
   world.Trace(leader->name() + " is cut off");
   world.RunUntil(world.now() + kYield);
