@@ -14,7 +14,8 @@
 // After a restore of etcd a watch can be wrong without a sign of it: it goes on from a version that the new
 // history has passed by then, or the core knows from the answer to its own write what was lost with the
 // restore, and the list brings nothing that is new to the informer. Each write of the object conflicts then,
-// for ever. So conflicts that last lead to a list, and the object is delivered again in any case.
+// for ever. So conflicts that last lead to a list, and the object is delivered again in any case. A record
+// that the core has removed is written no more, so it is delivered again by the next list that there is.
 namespace lunkeeper::fencing {
 namespace {
 
@@ -57,6 +58,7 @@ void Watches::Add(const kube::Selection& selection, std::function<std::optional<
   const auto informer = std::make_shared<kube::Informer<T>>(client_, selection, std::move(hooks),
                                                             kube::WatchTimes(), executor_);
   list_again_by_[kind] = [&at = *informer](const std::string& key) { at.ListAgain(key); };
+  deliver_again_by_[kind] = [&at = *informer](const std::string& key) { at.DeliverAgain(key); };
   informers_.push_back(informer);
 }
 
@@ -120,6 +122,8 @@ void Watches::NoteOutcome(const Action& action, Outcome outcome) {
   if (!object) return;
   if (outcome == Outcome::kOk) {
     conflicts_.erase(*object);
+    if (std::holds_alternative<RemoveNodeFence>(action.what))
+      deliver_again_by_.at(object->first)(object->second);
     return;
   }
   const Instant now = NowOn(executor_);

@@ -70,8 +70,8 @@ class Watches {
   std::set<std::string> missing_;
   Instant in_step_since_;  // while none is missing
   std::map<ObjectName, Conflicts> conflicts_;
-  std::map<std::string, Pace> paces_;                                             // by kind
-  std::map<std::string, std::function<void(const std::string&)>> list_again_by_;  // the same
+  std::map<std::string, Pace> paces_;  // by kind, as the next two
+  std::map<std::string, std::function<void(const std::string&)>> list_again_by_, deliver_again_by_;
   std::minstd_rand random_;
   std::vector<std::shared_ptr<void>> informers_;  // last: their threads use the others
 };

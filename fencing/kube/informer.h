@@ -30,7 +30,7 @@ template <class T>
 struct InformerHooks {
   std::function<std::optional<T>(const Json& object)> reduce;
   // The object's value is new or differs; null: it is gone, or `reduce` drops it now. Not called when the
-  // value stays the same, but for ListAgain.
+  // value stays the same, but for ListAgain and DeliverAgain.
   std::function<void(const std::string& key, const std::shared_ptr<const T>& now)> changed;
   // True: the cache is complete and current; comes after the calls of `changed` that made it so. False: the
   // watch is down, and the cache may be old.
@@ -48,11 +48,14 @@ class Informer final : private WatchSink {
   // then `changed` is called for that key in any case, as the caller may believe what this cache never had.
   // Thread-safe; returns at once.
   void ListAgain(const std::string& key) ABSL_LOCKS_EXCLUDED(mutex_) {
-    {
-      absl::MutexLock lock(&mutex_);
-      doubted_.insert(key);
-    }
+    DeliverAgain(key);
     reflector_->ListAgain();
+  }
+  // The same of the next list, whenever that is. For a caller who knows before this cache that the object is
+  // gone: if a restore of etcd brings it back meanwhile, nothing is new to the cache.
+  void DeliverAgain(const std::string& key) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    doubted_.insert(key);
   }
 
  private:

@@ -289,6 +289,19 @@ TEST_CASE("what a caller doubts is listed anew without an alarm, and said again 
   CHECK(script.lists() == 3);
 }
 
+// The caller knows that it is gone, the watch does not yet, and then it is there again as it was.
+TEST_CASE("what a caller has removed is said again with the next list, although it is the same") {
+  Script script({Pod(1, 5), Pod(2, 6)}, 10, {});
+  InformerRig rig(script);
+  REQUIRE(rig.told.Comes({{"db/p1", "5"}, {"db/p2", "6"}}));
+  rig.informer.DeliverAgain("db/p1");
+  CHECK(rig.told.changes() == 2);
+  CHECK(script.lists() == 1);
+  rig.informer.ListAgain("db/p2");  // for another one's sake
+  CHECK(Eventually([&] { return rig.told.changes() == 4; }));
+  CHECK(script.lists() == 2);
+}
+
 TEST_CASE("what a caller doubts is listed until a list succeeds") {
   std::atomic<int> lists = 0;
   Told told;
