@@ -20,9 +20,11 @@ struct DuePod {
   bool looped;  // it crash-loops; else a device of it failed
 };
 
-bool IsReplaced(const State& state, const VolumeId& volume) {
-  return std::ranges::any_of(state.kicked,
-                             [&](const auto& kick) { return kick.second.failed.contains(volume); });
+// The one that the pod has: a node that shares the volume with the one whose pod was kicked has its own.
+bool IsReplaced(const State& state, const Pod& pod, const VolumeId& volume) {
+  return std::ranges::any_of(state.kicked, [&](const auto& kick) {
+    return kick.second.failed.contains(volume) && !kick.second.elsewhere.contains(pod.uid);
+  });
 }
 
 bool ReachesAll(const State& state, const NodeId& node, const Pod& pod) {
@@ -49,7 +51,7 @@ bool NeedsNewDevice(const State& state, const NodeId& node, const NodeEvidence& 
     return false;
   return std::ranges::any_of(pod.volumes, [&](const auto& entry) {
     return std::ranges::any_of(entry.second, [&](const VolumeId& volume) {
-      return known.heartbeat.failed.contains(volume) && !IsReplaced(state, volume) &&
+      return known.heartbeat.failed.contains(volume) && !IsReplaced(state, pod, volume) &&
              state.evidence.HeldByOtherInstance(node, entry.first, volume).empty();
     });
   });
@@ -149,7 +151,11 @@ void Kick(State& state, const NodeEvidence& known, const DuePod& due) {
   if (due.looped) kick.looped = LineOf(pod), NoteCrashLoop(state, known, pod);
   for (const auto& [array, used] : pod.volumes)
     for (const auto& volume : used)
-      if (!due.looped && known.heartbeat.failed.contains(volume)) kick.failed.insert(volume);
+      if (!due.looped && known.heartbeat.failed.contains(volume)) {
+        kick.failed.insert(volume);
+        for (const auto* other : state.cluster.PodsOf(volume))
+          if (other->node != pod.node) kick.elsewhere.insert(other->uid);
+      }
   state.kicked[pod.uid] = std::move(kick);
 }
 

@@ -73,7 +73,8 @@ struct CrashLoop {
 // A pod that was asked to start anew.
 struct PodKick {
   Instant at;
-  VolumeSet failed = {};  // those of its volumes whose devices had failed for good, if that is why
+  VolumeSet failed = {};         // those of its volumes whose devices had failed for good, if that is why
+  std::set<Uid> elsewhere = {};  // pods of these on other nodes, which have devices of their own
   std::optional<PodLine> looped = {};  // or it crash-looped
 };
 
