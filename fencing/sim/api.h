@@ -85,6 +85,7 @@ class Api {
   void DeleteByForce(const PodId& pod);
   void AllowVolumesAsOperator();  // all that nodes died of
 
+  const ChargedNodes& ChargedTo(const VolumeId& volume) { return objects_.charged[volume]; }
   const std::map<NodeName, Node>& nodes() const { return objects_.nodes; }
   const std::map<PodId, Pod>& pods() const { return objects_.pods; }
   const std::map<NodeId, NodeFence>& fences() const { return objects_.fences; }

@@ -22,8 +22,7 @@ namespace {
 constexpr Span kActsFor = 4300_ms, kMemory = 8_s, kSoft = 55_s, kHard = 1500_ms, kBudgetWindow = 300_s,
                kPause = 29_s;
 constexpr size_t kOwnBlocks = 4;  // of a volume that one node writes to
-constexpr Span kFresh = 15_s, kMeets = 15_s, kTells = 15_s, kWritesOn = 1_s, kPauseKnown = 1500_ms,
-               kVoteLasts = 500_ms;
+constexpr Span kFresh = 15_s, kMeets = 30_s, kWritesOn = 1_s, kPauseKnown = 1500_ms, kVoteLasts = 500_ms;
 // A kubelet behind a cut is taken for well again when it next renews its lease only.
 constexpr Span kKubeletMemory = kMemory + kKubeletLease;
 
@@ -146,17 +145,19 @@ void Checker::Unfenced(const ArrayId& array, const ArrayFence& fence, Generation
 }
 
 void Checker::DiedOf(const VolumeId& volume, const NodeId& node) {
-  if (seen_to_die_.size() >= 2) Fail(node.value() + " died of " + volume.value() + ", the third one");
-  died_of_poison_.insert(node);
-  // What dies with it, or soon after, cannot tell, and one that has just started has not met it.
-  std::set<std::string> observers;
+  const auto known = std::ranges::count_if(died_of_poison_, [&](const auto& death) {
+    const auto& charged = world_.api->ChargedTo(volume);
+    return std::ranges::find(charged, death.first) != charged.end() ||
+           std::ranges::any_of(world_.replicas, [&](const auto& replica) {
+             return replica->running() && death.second.contains(replica->name());
+           });
+  });
+  if (known >= 2) Fail(node.value() + " died of " + volume.value() + ", the third one");
+  // What died with it cannot tell, nor what has started since it took the volume.
+  auto& observers = died_of_poison_[node];
   for (const auto& replica : world_.replicas)
     if (replica->running() && !replica->stalled() && world_.now() - replica->began_at() >= kMeets)
       observers.insert(replica->name());
-  world_.After(kTells, [this, node, observers = std::move(observers)] {
-    for (const auto& replica : world_.replicas)
-      if (replica->running() && observers.contains(replica->name())) seen_to_die_.insert(node);
-  });
   Sick(node, Cause::kDead, true);
 }
 

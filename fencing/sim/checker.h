@@ -96,7 +96,7 @@ class Checker {
   std::map<ArrayId, Term> terms_;
   std::map<std::pair<ArrayId, NodeId>, Reported> reported_;
   std::map<std::pair<ArrayId, NodeId>, std::map<VolumeId, Generation>> fenced_;  // last
-  std::set<std::pair<ArrayId, Generation>> released_;                          // by their nodes
+  std::set<std::pair<ArrayId, Generation>> released_;                            // by their nodes
   std::set<VolumeId> shared_;
   std::map<NodeId, size_t> own_blocks_;
   std::map<std::pair<NodeId, Cause>, Illness> illnesses_;
@@ -105,7 +105,7 @@ class Checker {
   std::set<std::pair<ArrayId, NodeId>> in_force_;
   std::map<Uid, WorldTime> ordered_;  // when a pod's deletion by force was last decided
   std::set<VolumeId> poisoned_;
-  std::set<NodeId> died_of_poison_, seen_to_die_;  // the second: by a controller that lived on
+  std::map<NodeId, std::set<std::string>> died_of_poison_;  // the replicas that could see it
   LeaderChecker leader_;
   bool rewritten_ = false;
   int failovers_ = 0;

@@ -72,7 +72,6 @@ class Machine {
 
   std::vector<Replica*> ListReplicas() const { return grants_.ListReplicas(); }
   void NoteOutcome(const Replica& replica, bool answered) { grants_.NoteOutcome(replica, answered); }
-  const std::map<VolumeId, Device>& devices() const { return data_path_.devices(); }
   bool ended_in_order() const { return ended_in_order_; }
   bool AnswersProbe() const { return powered_ && blocked_ == 0; }
 

@@ -8,7 +8,6 @@
 #include <stdexcept>
 
 #include "fencing/core/trace.h"
-#include "fencing/failover/record.h"
 #include "fencing/sim/api.h"
 #include "fencing/sim/checker.h"
 #include "fencing/sim/deployment.h"
@@ -125,10 +124,6 @@ void AwaitWellness(World& world, Span timeout) {
     if (why.empty()) why = world.deployment->Unsettled();
     if (why.empty()) return;
   }
-  for (auto& array : world.arrays)  // TEMP
-    for (auto& l : array->Landed()) world.Trace("TEMP landed " + array->id().value() + " " + l.node.value() + " age " + absl::FormatDuration(l.age));
-  for (auto& m : world.machines) for (auto& [v, d] : m->devices()) world.Trace("TEMP " + m->id().value() + " has " + v.value() + " g" + std::to_string(d.generation) + (d.failed ? " failed" : ""));
-  for (auto& o : world.api->List({kNodeFences})) world.Trace("TEMP " + o.dump());
   throw Violation(FormatSeconds(world.now().since_start()) + "  the world does not get well: " + why);
 }
 

@@ -126,18 +126,18 @@ void RequireReopened(World& world, const Machine& victim, const std::vector<Work
 }
 
 // One that runs something to move. The leader's own: if that is what is to be tried, or else only by chance;
-// not if the other replica is cut off.
-Machine& PickVictim(World& world, const Beside& beside) {
+// not if the other replica is cut off. Null: there is none.
+Machine* PickVictim(World& world, const Beside& beside) {
   const auto* leader = world.deployment->FindLeader();
   std::vector<Machine*> fit;
   for (const auto& workload : world.api->workloads()) {
     if (!workload.Protected() || world.checker->IsTied(workload)) continue;
     auto& machine = MachineOfPod(world, workload);
     const bool is_leaders = leader && &leader->machine() == &machine;
-    if (is_leaders && beside.leader) return machine;
+    if (is_leaders && beside.leader) return &machine;
     if (!is_leaders || !beside.cut) fit.push_back(&machine);
   }
-  return fit.empty() ? leader->machine() : *world.random().Pick(fit);
+  return fit.empty() ? nullptr : world.random().Pick(fit);
 }
 
 void PowerOffNode(World& world, const NodeName& name) {
@@ -155,7 +155,9 @@ void RunPlain(World& world, Faults& faults, bool beside_cut) {
   Beside beside = DrawBeside(world, beside_cut);
   if (beside.young) RestartFollower(world);
   if (beside.rolled_out) RollOutLeader(world);
-  auto& victim = PickVictim(world, beside);
+  Machine* const picked = PickVictim(world, beside);
+  if (picked == nullptr) return faults.HealAll();
+  Machine& victim = *picked;
   const auto* leader = world.deployment->FindLeader();
   beside.leader = leader && &leader->machine() == &victim;
   std::vector<Workload> moved;
@@ -246,7 +248,8 @@ void RunPoisoned(World& world, Faults& faults) {
     world.api->DeletePodAsOperator(pod.id);  // it starts anew, and mounts the volume
   }
   world.RunUntil(world.now() + kPoisonSpreads);
-  if (world.checker->died_of_poison() < 2) throw Violation("the poisoned volume was not moved at all");
+  if (world.checker->died_of_poison() < 2 && !world.checker->IsTied(workload))
+    throw Violation("the poisoned volume was not moved at all");
   world.checker->Poison({});
   for (auto& machine : world.machines) {
     if (machine->powered()) continue;
