@@ -12,6 +12,7 @@
 #include <future>
 #include <stdexcept>
 
+#include "absl/synchronization/notification.h"
 #include "base/testing/captured_log.h"
 #include "base/testing/test_host.h"
 #include "csi/v1/csi.grpc.pb.h"
