@@ -161,8 +161,11 @@ def test_objects_may_have_other_names_and_more_labels(values):
     for thing in things:
         if thing["kind"] not in ("CustomResourceDefinition",):
             assert thing["metadata"]["labels"]["team"] == "storage", thing
-    for name, labels in labels_of_pods(things).items():
-        assert labels["team"] == "storage", name
+    without = [name for name, labels in labels_of_pods(things).items() if "team" not in labels]
+    assert without == [AGENT], "a label that changes would interrupt all I/O of its volumes"
+
+
+AGENT = "DaemonSet storage-lunkeeper-array-local"
 
 
 def labels_of_pods(things):
@@ -182,7 +185,7 @@ def test_only_the_pods_of_agents_do_not_say_of_which_version_they_are(values):
     version = "app.kubernetes.io/version"
     labels = labels_of_pods(render(values(LOCAL_ARRAY)))
     without = [name for name in labels if version not in labels[name]]
-    assert without == ["DaemonSet storage-lunkeeper-array-local"]
+    assert without == [AGENT]
 
 
 def test_kubernetes_keeps_as_many_old_versions_as_one_says(values):
@@ -198,6 +201,9 @@ def test_a_pod_may_take_its_time_to_end(values):
     asked = {which: {"terminationGraceSeconds": 77} for which in WORKLOADS}
     specs = pods(render(values({**LOCAL_ARRAY, **asked})))
     assert [spec["terminationGracePeriodSeconds"] for spec in specs.values()] == [77] * 4
+    unset = {which: {"terminationGraceSeconds": None} for which in WORKLOADS}
+    specs = pods(render(values({**LOCAL_ARRAY, **unset})))
+    assert sorted(spec["terminationGracePeriodSeconds"] for spec in specs.values()) == [30, 30, 30, 3600]
 
 
 def test_controllers_may_have_more_rights(values):

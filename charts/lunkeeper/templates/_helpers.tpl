@@ -27,15 +27,11 @@ app.kubernetes.io/name: {{ .Values.nameOverride | default "lunkeeper" }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{- define "lunkeeper.lastingLabels" -}}
+{{- define "lunkeeper.labels" -}}
 {{ include "lunkeeper.selector" . }}
 {{- with .Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
-{{- end }}
-
-{{- define "lunkeeper.labels" -}}
-{{ include "lunkeeper.lastingLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}

@@ -50,8 +50,8 @@ absl::Status GrantTargets::RestoreTargets(const std::vector<Generation>& heartbe
   // Before the rows are read: what has an account now and no row then is gone for good. A live target without
   // its account would ask for no secret.
   ASSIGN_OR_RETURN(std::set<Generation> accounts, table_.accounts().ListGenerations());
-  ASSIGN_OR_RETURN(const std::vector<GrantRow> luns, catalogue_.grants().ListAllHeartbeatLuns());
-  for (const GrantRow& lun : luns) accounts.erase(lun.generation);
+  ASSIGN_OR_RETURN(std::vector<GrantRow> in_use, catalogue_.grants().ListAllHeartbeatLuns());
+  std::erase_if(in_use, [this](const GrantRow& lun) { return lun.tgtd != tgtd_; });
   ASSIGN_OR_RETURN(const std::vector<GrantRow> grants, catalogue_.grants().ListGrantsOfTgtd(tgtd_));
   // All targets of tgtd, minus the ones that the catalogue explains. Nobody has granted the rest; a target
   // of another tgtd's grant is among the rest, or two would serve it and a fence would drain one.
@@ -75,7 +75,8 @@ absl::Status GrantTargets::RestoreTargets(const std::vector<Generation>& heartbe
         absl::StrCat("tgtd serves ", open.size(), " targets that the catalogue does not know"));
   }
   RETURN_IF_ERROR(CheckAccounts(accounts));
-  table_.SetOldAccounts(grants, std::move(accounts));
+  in_use.insert(in_use.end(), grants.begin(), grants.end());
+  table_.SetOldAccounts(in_use, std::move(accounts));
   RETURN_IF_ERROR(RestoreAsked(std::move(asked)));
   FAIL_POINT("array.tgtd.put_back");
   // Not reported as an error: commands that will not end on one volume must not keep the portal closed for

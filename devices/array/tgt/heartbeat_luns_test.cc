@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cerrno>
@@ -14,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "devices/array/tgt/testing/array_fixture.h"
+#include "devices/array/tgt/tgt_client.h"
 #include "devices/heartbeat/fence_notice.h"
 #include "devices/heartbeat/heartbeat_block.h"
 
@@ -112,6 +114,20 @@ TEST_CASE_METHOD(
   CHECK(Eventually([&] { return Writer(access).Heartbeat(7); }, absl::Seconds(30)));
   CHECK(Seen(kA, 7));
   CHECK((Access(kA) == access));
+}
+
+TEST_CASE_METHOD(Heartbeats,
+                 "the target of a heartbeat LUN proves itself, however long its machine has no volume") {
+  options.accounts_kept_for = absl::ZeroDuration();
+  const Connection access = Access(kA);
+  array.reset();
+  REQUIRE(Open() == absl::OkStatus());
+  array = Cluster();
+  absl::SleepFor(absl::Seconds(3));  // some ticks, which delete accounts that nothing uses
+  const auto accounts = TgtClient(options.control_port).ListAccounts();
+  REQUIRE(accounts.status() == absl::OkStatus());
+  CHECK(std::ranges::count(*accounts, access.target_chap.user) == 1);
+  CHECK(Writer(access).Heartbeat(1));
 }
 
 TEST_CASE_METHOD(Heartbeats, "a heartbeat LUN is its node's alone") {
