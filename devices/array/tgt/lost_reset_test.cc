@@ -7,8 +7,10 @@
 #include <iscsi/scsi-lowlevel.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 
 #include <memory>
+#include <string>
 
 #include "absl/time/clock.h"
 #include "devices/array/tgt/testing/array_fixture.h"
@@ -39,6 +41,24 @@ class RawSession {
             nullptr);
   }
   void SendReset() { REQUIRE(iscsi_task_mgmt_lun_reset_async(context_.get(), 1, Done, this) == 0); }
+  // More pings than the sockets have room for answers to, of which it reads none: tgtd cannot end the session
+  // while the node's socket is there.
+  void SendUnreadPings() {
+    const int size = 4096, socket = iscsi_get_fd(context_.get());
+    REQUIRE(::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &size, sizeof size) == 0);
+    std::string ping(128 << 10, 'x');
+    for (int i = 0; i < 100; ++i)
+      REQUIRE(iscsi_nop_out_async(context_.get(), Done, reinterpret_cast<unsigned char*>(ping.data()),
+                                  static_cast<int>(ping.size()), this) == 0);
+    for (const absl::Time end = absl::Now() + absl::Seconds(2);
+         iscsi_out_queue_length(context_.get()) > 0 && absl::Now() < end;) {
+      pollfd fd = {.fd = socket, .events = POLLOUT, .revents = 0};
+      REQUIRE(::poll(&fd, 1, 10) >= 0);
+      if ((fd.revents & POLLOUT) != 0) REQUIRE(iscsi_service(context_.get(), POLLOUT) == 0);
+    }
+    REQUIRE(iscsi_out_queue_length(context_.get()) == 0);
+    absl::SleepFor(kShort);  // what tgtd has not read yet would wake it, and it would end the session
+  }
   // Whether what was sent is answered.
   bool IsAnswered(absl::Duration within) {
     for (const absl::Time end = absl::Now() + within; !answered_ && absl::Now() < end;) {
@@ -134,6 +154,24 @@ TEST_CASE_METHOD(LostReset, "a write in hand is waited for, also beside a sessio
   const absl::Time begin = absl::Now();
   CHECK(cluster->fences().FenceNode(*term, {kCutOff, {volume}}).status() == absl::OkStatus());
   CHECK(absl::Now() - begin > absl::Milliseconds(2500));
+}
+
+TEST_CASE_METHOD(ClusterFixture, "the target of a node that reads no answers is gone once its session ends") {
+  const VolumeId volume = Make("v");
+  const Connection connection = Acquire(volume, kCutOff).value().connection;
+  const TgtClient tgt(options.control_port);
+  {
+    RawSession session(connection);
+    session.SendUnreadPings();
+    REQUIRE(Release(volume, kCutOff) == absl::OkStatus());
+    CHECK(tgt.ListTargets()->size() == 2);  // and the one of nobody
+    CHECK_FALSE(PlainInitiator::Login(connection).ok());
+  }
+  CHECK(Eventually([&] { return tgt.ListTargets()->size() == 1; }));
+  const pid_t before = TgtdProcess(options.control_port);
+  array.reset();
+  REQUIRE(Open() == absl::OkStatus());
+  CHECK(TgtdProcess(options.control_port) == before);
 }
 
 }  // namespace

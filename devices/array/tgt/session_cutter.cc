@@ -23,6 +23,11 @@ absl::StatusOr<SessionsLeft> SessionCutter::CutSessions(int32_t target) {
   return ClassifyList(target, connections.empty());
 }
 
+void SessionCutter::Forget(int32_t target) {
+  const absl::MutexLock lock(&mu_);
+  ending_since_.erase(target);
+}
+
 SessionsLeft SessionCutter::ClassifyList(int32_t target, bool empty) {
   const absl::MutexLock lock(&mu_);
   if (empty) {

@@ -29,6 +29,8 @@ class SessionCutter {
 
   // Cuts what is listed, and says what the list was.
   absl::StatusOr<SessionsLeft> CutSessions(int32_t target) ABSL_LOCKS_EXCLUDED(mu_);
+  // What it lists from now on has been cut for no time yet: it is open again, or gone.
+  void Forget(int32_t target) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   using SteadyTime = std::chrono::steady_clock::time_point;

@@ -211,6 +211,10 @@ absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume
   const int32_t target = NumberOf(grant);
   if (IsOpen(grant)) return absl::OkStatus();
   const Connection connection = ConnectionOf(grant);
+  {
+    const absl::MutexLock lock(&mu_);
+    empty_.erase(target);
+  }
   RETURN_IF_ERROR(OkIfThere(tgt_->NewTarget(target, connection.target)));
   FAIL_POINT("array.target.made");
   for (const auto& [name, value] : kParameters)
@@ -232,6 +236,7 @@ absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume
   // HoldTarget may have left it offline, in the life of an earlier agent too. After the initiator is let in:
   // a target that is ready and lets nobody in is "not found".
   RETURN_IF_ERROR(ResumeTarget(grant));
+  sessions_.Forget(target);
   FAIL_POINT("array.target.opened");
   const absl::MutexLock lock(&mu_);
   open_.insert(target);
@@ -266,6 +271,7 @@ absl::StatusOr<bool> TargetTable::DrainTarget(const GrantRow& grant) {
     RETURN_IF_ERROR(OkIfGone(deleted));
     FAIL_POINT("array.target.deleted");
   }
+  sessions_.Forget(target);
   accounts_.NoteGone(grant.generation, TargetAccountOf(grant).user);
   const absl::MutexLock lock(&mu_);
   // A restoration after a restart of tgtd, begun before the release and tried again beside it.
@@ -274,13 +280,45 @@ absl::StatusOr<bool> TargetTable::DrainTarget(const GrantRow& grant) {
   return true;
 }
 
-// A target with a session that tgtd never ends stays as long as tgtd, without its LUN, and lets nobody in.
+// A command or a session may have ended since the list. One that tgtd has not ended keeps its target, which
+// has no LUN then, and lets nobody in.
 absl::Status TargetTable::DeleteDrained(int32_t target, SessionsLeft sessions) {
   if (sessions == SessionsLeft::kNone) return tgt_->DeleteTarget(target);
   RETURN_IF_ERROR(OkIfGone(tgt_->DeleteLun(target)));
-  LogWarn("array", "tgtd lists a session whose commands are over: its target stays, without a LUN",
+  const absl::Status deleted = tgt_->DeleteTarget(target);
+  if (!absl::IsFailedPrecondition(deleted)) return deleted;
+  LogWarn("array", "tgtd lists a session whose commands are over: its target stays until then, without a LUN",
           {{"target", absl::StrCat(target)}});
+  const absl::MutexLock lock(&mu_);
+  empty_.insert(target);
   return absl::OkStatus();
+}
+
+void TargetTable::DeleteEmpty() {
+  std::set<int32_t> empty;
+  {
+    const absl::MutexLock lock(&mu_);
+    empty = empty_;
+  }
+  for (const int32_t target : empty) {
+    const absl::StatusOr<bool> gone = TryDeleteEmpty(target);
+    if (absl::IsUnavailable(gone.status())) return;  // and each further one would take as long to fail
+    // A login that was half done may have become a session since the last cut.
+    if (gone.ok() && !*gone) sessions_.CutSessions(target).status().IgnoreError();
+    if (gone.ok() && *gone) sessions_.Forget(target);
+  }
+}
+
+// Holds the lock meanwhile: one that OpenTarget makes anew is not deleted.
+absl::StatusOr<bool> TargetTable::TryDeleteEmpty(int32_t target) {
+  const absl::MutexLock lock(&mu_);
+  if (!empty_.contains(target)) return true;
+  const absl::Status deleted = OkIfGone(tgt_->DeleteTarget(target));
+  if (absl::IsFailedPrecondition(deleted)) return false;
+  RETURN_IF_ERROR(deleted);
+  empty_.erase(target);
+  LogInfo("array", "the target without a LUN is gone", {{"target", absl::StrCat(target)}});
+  return true;
 }
 
 // What is refused because of another image has changed nothing: the target is open still.
@@ -330,7 +368,9 @@ absl::Status TargetTable::EndPause(const GrantRow& grant) {
   RETURN_IF_ERROR(ResumeTarget(grant));
   // A half-done login may have become a session during the pause. tgtd never answers the commands that such a
   // session has sent meanwhile, so it is cut and logs in again.
-  return sessions_.CutSessions(NumberOf(grant)).status();
+  const absl::Status cut = sessions_.CutSessions(NumberOf(grant)).status();
+  sessions_.Forget(NumberOf(grant));
+  return cut;
 }
 
 absl::StatusOr<std::vector<TgtTarget>> TargetTable::ReadFromTgtd() {
@@ -341,6 +381,7 @@ absl::StatusOr<std::vector<TgtTarget>> TargetTable::ReadFromTgtd() {
   std::vector<TgtTarget> targets;
   const absl::MutexLock lock(&mu_);
   open_.clear();
+  empty_.clear();  // tgtd is new, or this agent
   for (const TgtTarget& target : all) {
     if (target.number == kNobodysTarget) continue;
     targets.push_back(target);

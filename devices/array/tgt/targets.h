@@ -65,8 +65,10 @@ class TargetTable {
   // Lets the next Open look for itself.
   void ForgetOpen(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
   // Closes the target to logins and ends its sessions. True once every command of every session is over and
-  // the target is deleted; false while something is still running: call again.
+  // the target is deleted, or only empty; false while something is still running: call again.
   absl::StatusOr<bool> DrainTarget(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
+  // Deletes the empty ones whose sessions have ended since. To be called about once a second.
+  void DeleteEmpty() ABSL_LOCKS_EXCLUDED(mu_);
   // Ends the sessions of a target, and closes its image once no command of them runs: true then; false: call
   // again. The target stays, offline: a login gets "try again". OpenTarget undoes it, also in the life of a
   // later agent. For a tgtd that is about to end, with its portals closed; and to have the image opened anew,
@@ -94,7 +96,9 @@ class TargetTable {
 
  private:
   static ChapCredentials TargetAccountOf(const GrantRow& grant);
-  absl::Status DeleteDrained(int32_t target, SessionsLeft sessions);
+  absl::Status DeleteDrained(int32_t target, SessionsLeft sessions) ABSL_LOCKS_EXCLUDED(mu_);
+  // False: it has a session still.
+  absl::StatusOr<bool> TryDeleteEmpty(int32_t target) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status AllowDigests(int32_t target, Digests digests) const;
   // `open`: a call by which tgtd opens the image of the grant.
   absl::Status OpenImage(const GrantRow& grant, const LunBacking& backing,
@@ -119,6 +123,8 @@ class TargetTable {
   TargetAccounts accounts_;
   mutable absl::Mutex mu_;
   absl::flat_hash_set<int32_t> open_ ABSL_GUARDED_BY(mu_);
+  // Without a LUN, of grants that are gone: tgtd lists a session still. The next agent would not know them.
+  std::set<int32_t> empty_ ABSL_GUARDED_BY(mu_);
   // Also while tgtd is dead: the kernel reports the errors of its last flushes to nobody else.
   std::map<int32_t, Watched> watched_ ABSL_GUARDED_BY(mu_);
 };

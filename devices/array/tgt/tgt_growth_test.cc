@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "devices/array/tgt/testing/array_fixture.h"
 #include "devices/array/tgt/testing/held_at.h"
+#include "devices/array/tgt/tgt_client.h"
 
 namespace lunkeeper::testing {
 namespace {
@@ -72,6 +73,19 @@ TEST_CASE("a growth whose image tgtd cannot open anew is an error, and its node 
   const auto again = growth.array->array->volumes().ExpandVolume(growth.volume, kLarge);
   REQUIRE(again.status() == absl::OkStatus());
   CHECK(again->spec.size_bytes == kLarge);
+}
+
+// What a growth cut at its end is no sign that a release later on finds sessions that tgtd never ends.
+TEST_CASE("a session that a growth cuts leaves no target behind when the volume is released later") {
+  HeldGrowth growth("array.target.opened");
+  const auto early = PlainInitiator::Login(growth.connection);
+  REQUIRE(early.status() == absl::OkStatus());
+  REQUIRE(growth.End() == absl::OkStatus());
+  const auto later = PlainInitiator::Login(growth.connection);
+  REQUIRE(later.status() == absl::OkStatus());
+  absl::SleepFor(absl::Milliseconds(1100));  // longer than a session without a command takes to end
+  REQUIRE(growth.array->Release(growth.volume, kA) == absl::OkStatus());
+  CHECK(TgtClient(growth.array->options.control_port).ListTargets()->size() == 1);  // the one of nobody
 }
 
 // A sync of all that is dirty takes long on a slow disk.

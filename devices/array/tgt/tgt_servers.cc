@@ -123,6 +123,7 @@ struct TgtServers::Server {
               targets.ReleaseLeftOvers();
               targets.RetryHeld();
               table.accounts().DeleteOld();
+              table.DeleteEmpty();
             },
             [&catalogue, &images, number] { EndClientsOfTgtd(catalogue, images, number); }),
         errors(kLookForErrors, [this] { table.ShowErrors(); }) {}
