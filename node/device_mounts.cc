@@ -5,11 +5,13 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <system_error>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
@@ -18,6 +20,18 @@ namespace {
 
 // A repeated Publish never stacks mounts, so even a few are somebody else's doing; this only bounds the loop.
 constexpr int kMostStackedMounts = 16;
+constexpr char kBlockStaging[] = "/volumeDevices/staging/";
+constexpr char kBlockTargets[] = "/volumeDevices/publish/";
+
+// Where kubelet has a raw device published that it stages there: a folder, with a file for each pod
+// (pkg/volume/csi, csi_block.go). Empty: it is no such path.
+std::string BlockTargetsBeside(const std::string& staging_path) {
+  const std::string staging = kBlockStaging;
+  const size_t begin = staging_path.rfind(staging);
+  if (begin == std::string::npos) return "";
+  return absl::StrCat(staging_path.substr(0, begin), kBlockTargets,
+                      staging_path.substr(begin + staging.size()), "/");
+}
 
 }  // namespace
 
@@ -94,6 +108,45 @@ absl::Status DeviceMounts::UnmountAll(const VolumeId& volume, const std::string&
   }
   return RefuseVolume(
       volume, absl::StrCat("more than ", kMostStackedMounts, " mounts on top of each other at ", target));
+}
+
+absl::StatusOr<std::set<dev_t>> DeviceMounts::ListNumbers() {
+  ASSIGN_OR_RETURN(const std::vector<Device> devices, initiator_.List());
+  std::set<dev_t> numbers;
+  for (const Device& device : devices) {
+    const absl::StatusOr<dev_t> number = mounter_.NumberOf(device.path);
+    if (number.ok()) numbers.insert(*number);
+  }
+  return numbers;
+}
+
+// Other calls attach and mount, and unmount and detach, meanwhile. So only what is mounted before the devices
+// are listed, and still is after that, is taken for unknown.
+absl::Status DeviceMounts::CheckKnown(absl::FunctionRef<bool(const Mount&)> counts) {
+  ASSIGN_OR_RETURN(std::vector<Mount> mounts, mounter_.Mounts());
+  std::erase_if(mounts, [&](const Mount& mount) {
+    return !counts(mount) || !initiator_.IsOfAnyDatapath(mount.device);
+  });
+  if (mounts.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::set<dev_t> known, ListNumbers());
+  ASSIGN_OR_RETURN(const std::vector<Mount> after, mounter_.Mounts());
+  for (const Mount& mount : mounts) {
+    const auto same = [&](const Mount& m) { return m.target == mount.target && m.device == mount.device; };
+    if (known.contains(mount.device) || std::none_of(after.begin(), after.end(), same)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(mount.target,
+                                                      " is mounted from a device of another data path, as "
+                                                      "where the socket of that one was removed while it "
+                                                      "served: drain the node"));
+  }
+  return absl::OkStatus();
+}
+
+// Only this volume's places count: the node's other volumes can be staged.
+absl::Status DeviceMounts::CheckStagingKnown(const std::string& staging_path) {
+  const std::string published = BlockTargetsBeside(staging_path);
+  return CheckKnown([&](const Mount& mount) {
+    return mount.target == staging_path || (!published.empty() && absl::StartsWith(mount.target, published));
+  });
 }
 
 }  // namespace lunkeeper

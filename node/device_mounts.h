@@ -4,9 +4,13 @@
 // crash could lose. Thread-safe. The initiator and the mounter outlive it. Failure: as those two say, unless
 // a comment says more.
 
+#include <sys/types.h>
+
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -42,7 +46,16 @@ class DeviceMounts {
   // FAILED_PRECONDITION: another volume is mounted there, or a healthy device is in use.
   absl::Status UnmountAll(const VolumeId& volume, const std::string& target, absl::Time deadline);
 
+  // FAILED_PRECONDITION: a mount that `counts` picks is from a device of another data path. One
+  // whose socket was removed serves on, and the one that was started after it knows nothing of that one's
+  // devices. They need their grants and their sessions, and which those are nobody here can tell.
+  absl::Status CheckKnown(absl::FunctionRef<bool(const Mount&)> counts);
+  // Likewise, of what is mounted at the staging path, or where kubelet publishes a raw device staged there.
+  // A second session at that one's target would break the first, and two devices have two caches.
+  absl::Status CheckStagingKnown(const std::string& staging_path);
+
  private:
+  absl::StatusOr<std::set<dev_t>> ListNumbers();
   absl::StatusOr<bool> IsOfFailedDevice(const VolumeId& volume, const Mount& mount);
 
   Initiator& initiator_;

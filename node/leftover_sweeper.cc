@@ -94,27 +94,8 @@ absl::StatusOr<std::vector<VolumeId>> LeftoverSweeper::ListUnusedGrants(absl::Ti
                                   [&](const Device& device) { return device.volume == grant.volume; });
     if (!used && grant.owner == GrantOwner::kNode) unused.push_back(grant.volume);
   }
-  if (!unused.empty()) RETURN_IF_ERROR(CheckAllKnown(devices));
+  if (!unused.empty()) RETURN_IF_ERROR(device_mounts_.CheckKnown([](const Mount&) { return true; }));
   return unused;
-}
-
-// A data path whose socket was removed serves on, and the one that was started after it knows nothing of that
-// one's devices. They need their grants, and which those are nobody here can tell.
-absl::Status LeftoverSweeper::CheckAllKnown(const std::vector<Device>& devices) {
-  std::set<dev_t> known;
-  for (const Device& device : devices) {
-    const absl::StatusOr<dev_t> number = mounter_.NumberOf(device.path);
-    if (number.ok()) known.insert(*number);
-  }
-  ASSIGN_OR_RETURN(const std::vector<Mount> mounts, mounter_.Mounts());
-  for (const Mount& mount : mounts) {
-    if (known.contains(mount.device) || !initiator_.IsOfAnyDatapath(mount.device)) continue;
-    return absl::FailedPreconditionError(absl::StrCat(mount.target,
-                                                      " is mounted from a device of another data path, as "
-                                                      "where the socket of that one was removed while it "
-                                                      "served: drain the node"));
-  }
-  return absl::OkStatus();
 }
 
 void LeftoverSweeper::NoteCall(const VolumeId& volume) {

@@ -52,7 +52,6 @@ class LeftoverSweeper {
 
  private:
   absl::StatusOr<std::vector<VolumeId>> ListUnusedGrants(absl::Time deadline);
-  absl::Status CheckAllKnown(const std::vector<Device>& devices);
   absl::Status ReleaseUnusedGrants(absl::Time deadline);
   // A volume, and whether its device has failed: each state has its own time.
   using Forgotten = std::pair<VolumeId, bool>;

@@ -56,7 +56,11 @@ absl::Status Publisher::PublishVolume(const PublishRequest& request) {
 // call here: a Secret that it has to hand over was missing, for instance.
 absl::Status Publisher::StageUnstaged(const PublishRequest& request) {
   ASSIGN_OR_RETURN(const std::optional<Device> device, initiator_.Find(request.volume));
-  return device ? absl::OkStatus() : stager_.StageVolume(ToStageRequest(request));
+  if (device) return absl::OkStatus();
+  // What was unstaged is mounted nowhere. And a data path that nobody reaches may still serve this volume, at
+  // places that another request named.
+  RETURN_IF_ERROR(device_mounts_.CheckKnown([](const Mount&) { return true; }));
+  return stager_.StageVolume(ToStageRequest(request));
 }
 
 // Kubelet keeps a volume staged for as long as any pod of the node wants it. So the pod that follows at once

@@ -56,14 +56,14 @@ void LogNotUndone(const VolumeId& volume, const absl::Status& status) {
 absl::Status Stager::StageVolume(const StageRequest& request) {
   if (!request.capability.block)
     RETURN_IF_ERROR(RequireDirectory(request.staging_path, "staging_target_path"));
+  RETURN_IF_ERROR(device_mounts_.CheckStagingKnown(request.staging_path));
   ASSIGN_OR_RETURN(const Grant grant, AcquireGrant(request));
   FAIL_POINT("node.stage.granted");
   ASSIGN_OR_RETURN(const bool staged_before, IsStaged(request, grant));
   const absl::Status status = StageGranted(request, grant);
   // A volume staged before may be in use by pods: a repeated call that fails must not take it from them.
   // ABORTED: a tool that writes is at work on the device. The repeated call finds it there.
-  if (!status.ok() && !staged_before && !absl::IsAborted(status))
-    UndoStage(request.volume, absl::Now() + kUndoTime);
+  if (!status.ok() && !staged_before && !absl::IsAborted(status)) UndoStage(request, absl::Now() + kUndoTime);
   return status;
 }
 
@@ -274,10 +274,11 @@ absl::StatusOr<FilesystemType> Stager::MakeFilesystem(const StageRequest& reques
 // After a failed stage of a volume that was not staged before. What cannot be undone is left to
 // UnstageVolume, which nobody may call after a failed stage. So a report that a tool's writes failed is
 // passed over: the stage has failed, and no user has written yet.
-void Stager::UndoStage(const VolumeId& volume, absl::Time deadline) {
-  absl::Status status = DetachWithLoss(volume);
-  if (status.ok()) status = ReleaseUnusedGrant(volume, deadline);
-  if (!status.ok()) LogNotUndone(volume, status);
+void Stager::UndoStage(const StageRequest& request, absl::Time deadline) {
+  absl::Status status = DetachWithLoss(request.volume);
+  if (status.ok()) status = device_mounts_.CheckStagingKnown(request.staging_path);
+  if (status.ok()) status = ReleaseUnusedGrant(request.volume, deadline);
+  if (!status.ok()) LogNotUndone(request.volume, status);
 }
 
 absl::Status Stager::UnstageVolume(const VolumeId& volume, const std::string& staging_path,

@@ -78,7 +78,7 @@ class Stager {
   absl::StatusOr<FilesystemType> PrepareFilesystem(const StageRequest& request, const Device& device);
   absl::StatusOr<FilesystemType> MakeFilesystem(const StageRequest& request, const Device& device);
   void UnmountUnused(const StageRequest& request);
-  void UndoStage(const VolumeId& volume, absl::Time deadline);
+  void UndoStage(const StageRequest& request, absl::Time deadline);
   absl::Status DetachDevice(const VolumeId& volume);
   absl::Status DetachWithLoss(const VolumeId& volume);
   absl::StatusOr<bool> MayHaveCached(const VolumeId& volume, const std::string& staging_path);

@@ -85,6 +85,63 @@ TEST_CASE("a grant stays while a device that the data path does not know is moun
   CHECK(f.IsClean());
 }
 
+namespace {
+
+// With kubelet's paths, and the old data path out of reach.
+struct ReplacedFixture : NodeFixture {
+  const bool block = GENERATE(false, true);
+  const std::string staged =
+      root / (block ? "csi/volumeDevices/staging/pvc-1" : "csi/csi.lunkeeper.io/0af1/globalmount");
+  const std::string published = root / (block ? "csi/volumeDevices/publish/pvc-1" : "pods");
+  ReplacedFixture() {
+    std::filesystem::create_directories(staged);
+    std::filesystem::create_directories(published);
+    capability = Capability(AccessMode::SINGLE_NODE_MULTI_WRITER, block);
+    REQUIRE(StageThere() == StatusCode::OK);
+    REQUIRE(PublishTo("pod-1") == StatusCode::OK);
+    initiator.Replace();
+    NodeServiceOptions options{.node = node, .stages_for_publish = true, .topology = {}};
+    service = std::make_unique<NodeService>(options, initiator, initiator, filesystem, mounter, grants.get());
+  }
+  StatusCode StageThere() {
+    auto request = StageRequest();
+    request.set_staging_target_path(staged);
+    return NodeFixture::Stage(request);
+  }
+  StatusCode PublishTo(const std::string& pod) {
+    auto request = PublishRequest();
+    request.set_staging_target_path(staged);
+    request.set_target_path(published + "/" + pod);
+    return NodeFixture::Publish(request);
+  }
+  void CheckLeftAlone() {
+    CHECK_THAT(message, Catch::Matchers::Contains("another data path"));
+    CHECK(Granted());
+    CHECK_FALSE(Attached());
+  }
+};
+
+}  // namespace
+
+// Two data paths would fight over its session, and a raw device would have two caches.
+TEST_CASE("a volume that an unknown data path serves is not staged by a publish") {
+  ReplacedFixture f;
+  CHECK(f.PublishTo("pod-2") == StatusCode::FAILED_PRECONDITION);
+  f.CheckLeftAlone();
+  CHECK(f.PublishTo("pod-1") == StatusCode::FAILED_PRECONDITION);
+  f.CheckLeftAlone();
+}
+
+TEST_CASE("a volume that an unknown data path serves is not staged again, and a drain sets it free") {
+  ReplacedFixture f;
+  CHECK(f.StageThere() == StatusCode::FAILED_PRECONDITION);
+  f.CheckLeftAlone();
+  REQUIRE(f.Unpublish(f.volume.value(), f.published + "/pod-1") == StatusCode::OK);
+  CHECK(f.Unstage(f.volume.value(), f.staged) == StatusCode::OK);
+  CHECK(f.IsClean());
+  CHECK(f.StageThere() == StatusCode::OK);
+}
+
 TEST_CASE("a stage in progress keeps its grant") {
   FlakyFixture f;
   const NodeId other("worker-2.fedcba9876543210");
