@@ -217,6 +217,7 @@ TEST_CASE("the status of a node says by which portal the I/O of each device goes
         return std::vector{device};
       }
       absl::StatusOr<std::optional<Device>> Find(const VolumeId&) override { return std::nullopt; }
+      bool IsOfAnyDatapath(dev_t) override { return false; }
     };
     const auto devices = std::make_shared<OneDevice>();
     backends.node = kNode;
