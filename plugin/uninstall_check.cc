@@ -121,15 +121,33 @@ absl::Status RefuseUsed(const std::vector<VolumeInUse>& uses) {
       kAllTheSame));
 }
 
-absl::Status RefuseFenced(const std::vector<std::string>& fences) {
-  std::vector<std::string> named(fences.begin(), fences.begin() + std::min(fences.size(), kMostNamed));
-  if (fences.size() > named.size()) named.push_back(absl::StrCat(fences.size() - named.size(), " more"));
-  return absl::FailedPreconditionError(absl::StrCat(
-      "nodes are fenced: ", absl::StrJoin(named, ", "),
-      ". Nothing was uninstalled: without Lunkeeper nobody could lift these fences or remove the taints. Run "
-      "`lunkeeper unfence NODE`, and where the machine is gone for good delete its Node; wait until `kubectl "
-      "get nodefences` shows none, and uninstall again. ",
-      kAllTheSame));
+std::string NameSome(std::vector<std::string> all) {
+  const size_t more = all.size() > kMostNamed ? all.size() - kMostNamed : 0;
+  all.resize(all.size() - more);
+  if (more > 0) all.push_back(absl::StrCat(more, " more"));
+  return absl::StrJoin(all, ", ");
+}
+
+absl::Status RefuseFenced(const std::vector<FencedNode>& fences) {
+  std::vector<std::string> standing, over;
+  for (const FencedNode& each : fences)
+    if (each.kept_by.empty())
+      standing.push_back(each.fence);
+    else
+      over.push_back(absl::StrCat(each.fence, " (", absl::StrJoin(each.kept_by, ", "), ")"));
+  std::string why;
+  if (!standing.empty())
+    why = absl::StrCat(
+        "nodes are fenced: ", NameSome(std::move(standing)),
+        ". Nothing was uninstalled: without Lunkeeper nobody could lift these fences or remove the taints. "
+        "Run `lunkeeper unfence NODE`, and where the machine is gone for good delete its Node; wait until "
+        "`kubectl get nodefences` shows none, and uninstall again. ");
+  if (!over.empty())
+    absl::StrAppend(&why,
+                    "NodeFences that are over are kept by finalizers of others: ", NameSome(std::move(over)),
+                    ". Nothing was uninstalled: see why these do not finish, or remove these finalizers, and "
+                    "uninstall again. ");
+  return absl::FailedPreconditionError(why + kAllTheSame);
 }
 
 // Not known is not unused. It is the operator who decides, and reads how.
@@ -154,10 +172,12 @@ absl::StatusOr<std::vector<VolumeInUse>> FindUsedVolumes(kube::KubeClient& clien
 }
 
 // Without failover there are none.
-absl::StatusOr<std::vector<std::string>> FindFencedNodes(kube::KubeClient& client, absl::Time deadline) {
-  std::vector<std::string> fences;
+absl::StatusOr<std::vector<FencedNode>> FindFencedNodes(kube::KubeClient& client, absl::Time deadline) {
+  std::vector<FencedNode> fences;
   const absl::Status listed = ForAll(client, fencing::kNodeFences, deadline, [&](const Json& object) {
-    fences.push_back(TextAt(object, {"metadata", "name"}));
+    FencedNode& fence = fences.emplace_back(FencedNode{TextAt(object, {"metadata", "name"}), {}});
+    if (fencing::ReadRecord(object).released)
+      fence.kept_by = FieldAt(object, {"metadata", "finalizers"}).get<std::vector<std::string>>();
   });
   if (!listed.ok() && !absl::IsNotFound(listed)) return listed;
   return fences;

@@ -29,8 +29,14 @@ struct VolumeInUse {
 // In order of volume and node. Pods that have ended and are not being deleted, and those without a node, use
 // nothing.
 absl::StatusOr<std::vector<VolumeInUse>> FindUsedVolumes(kube::KubeClient& client, absl::Time deadline);
-// The names of all NodeFences: of a node that is gone, no volume is used any more.
-absl::StatusOr<std::vector<std::string>> FindFencedNodes(kube::KubeClient& client, absl::Time deadline);
+
+struct FencedNode {
+  std::string fence;                 // the NodeFence's name
+  std::vector<std::string> kept_by;  // the fence is over: only these finalizers of others keep its object
+};
+
+// All NodeFences: of a node that is gone, no volume is used any more.
+absl::StatusOr<std::vector<FencedNode>> FindFencedNodes(kube::KubeClient& client, absl::Time deadline);
 
 // Looks each `every`. FAILED_PRECONDITION: at the end of `settles` volumes were used, by those who are named,
 // or nodes were fenced. Another error: until the deadline it could not be found out.

@@ -115,6 +115,20 @@ TEST_CASE("an uninstall is refused while a node is fenced that has nothing any m
   CHECK(cluster.Check() == absl::OkStatus());
 }
 
+TEST_CASE("a NodeFence that is over is said to be kept by others, with their finalizers") {
+  UninstalledCluster cluster;
+  const std::string fences = "/apis/lunkeeper.io/v1alpha1/nodefences/";
+  const Json kept = {"others/audit", "others/bill"};
+  cluster.api.Put(fences + "n8.0123456789abcdef",
+                  {{"metadata", {{"deletionTimestamp", "2026-01-01T00:00:00Z"}, {"finalizers", kept}}}});
+  CHECK_THAT(cluster.Refusal(), Contains("are over") &&
+                                    Contains("n8.0123456789abcdef (others/audit, others/bill)") &&
+                                    Contains("--no-hooks") && !Contains("lunkeeper unfence"));
+  cluster.api.Put(fences + "n9.0123456789abcdef", Json::object());
+  CHECK_THAT(cluster.Refusal(), Contains("nodes are fenced: n9.0123456789abcdef.") &&
+                                    Contains("n8.0123456789abcdef (others/audit, others/bill)"));
+}
+
 TEST_CASE("an uninstall waits for a pod that has ended and is not cleaned up, and for a volume's deletion") {
   UninstalledCluster cluster;
   cluster.AddVolume("pvc-3", kDriverName, "rack1-v0000000000000003", "gone", "Released");

@@ -252,8 +252,7 @@ TEST_CASE("a node that another controller hears is not fenced, which is told, un
   CHECK(asked == "other controllers: 1 do not hear it, 1 gave no answer");
 }
 
-TEST_CASE(
-    "a NodeFence that others hold is over for the node, and people are told if its next failover waits") {
+TEST_CASE("a NodeFence that others hold is over for the node, and delays its next failover for a minute") {
   FailoverWorld world;
   world.AddPod("db-0", "n1");
   Failover& failover = world.Start();
@@ -275,8 +274,16 @@ TEST_CASE(
   world.PowerOff("n1");
   REQUIRE(Comes([&] { return Says(failover, "node n1", "the API server does not store its NodeFence"); }));
   CHECK(world.Runs("db-1", "n1"));
-  world.api.Remove(record);
+  const auto is_deleted_since = [&](absl::Duration past) {
+    world.api.Merge(record,
+                    {{"metadata", {{"deletionTimestamp", kube::FormatMicroTime(absl::Now() - past)}}}});
+  };
+  is_deleted_since(absl::Seconds(40));
+  CHECK_FALSE(Comes([&] { return world.Runs("db-1", "n2"); }, absl::Seconds(3)));
+  CHECK(FieldAt(world.api.Get(record), {"metadata", "finalizers"}) == Json{"others/audit"});
+  is_deleted_since(absl::Seconds(61));
   CHECK(Comes([&] { return world.Runs("db-1", "n2"); }));
+  CHECK(FieldAt(world.api.Get(record), {"metadata", "finalizers"}) == Json{kFinalizer});
 }
 
 TEST_CASE("an array that is away when the leader starts belongs to a fence by hand until it is removed") {

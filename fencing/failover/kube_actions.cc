@@ -17,6 +17,8 @@ namespace {
 // Shorter than the lease, so that a call cannot outlive the leadership under which it was made by much.
 constexpr absl::Duration kCallTimeout = absl::Seconds(3);
 constexpr int kTaintTries = 50;  // within that time
+// Since a NodeFence was deleted, for the finalizers of others, when its node has to be failed over again.
+constexpr absl::Duration kOthersTime = absl::Minutes(1);
 
 kube::ObjectRef RefOf(const NodeId& fence) { return {kNodeFences, "", fence.value()}; }
 
@@ -150,23 +152,50 @@ void KubeActions::LeaveLease() {
     LogWarn("failover", "the lease was not given up", {{"error", std::string(left.status().message())}});
 }
 
+// The core fences as soon as it sees what is written here. So a record that a person made, and may delete at
+// any time, gets our finalizer in the same write. Our own have had it from the start.
+absl::StatusOr<kube::Json> KubeActions::ChangeRecord(const NodeFence& fence, const Timeline& timeline) {
+  kube::Json patch = RecordPatch(fence, timeline);
+  if (fence.is_manual() && !fence.deleting && !fence.volumes.empty()) {
+    ASSIGN_OR_RETURN(const kube::Json found,
+                     FindObject(client_, {kNodeFences}, fence.node.value(), CallLimits()));
+    if (found.is_null()) return absl::NotFoundError("its NodeFence is gone");
+    if (Version(kube::TextAt(found, {"metadata", "resourceVersion"})) != fence.version)
+      return absl::AbortedError("its NodeFence has changed");
+    if (LacksFinalizer(fence, found)) patch["metadata"]["finalizers"] = FinalizersOf(found, true);
+  }
+  return client_.Patch(RefOf(fence.node), patch, {fence.uid.value(), fence.version.value()}, CallLimits());
+}
+
+// A hook that has lost its object is better than pods without their data. The next creation succeeds.
+void KubeActions::DropStuckRecord(const kube::Json& object) {
+  const auto deleted = kube::ParseMicroTime(kube::TextAt(object, {"metadata", "deletionTimestamp"}));
+  const RecordFacts old = ReadRecord(object);
+  if (!old.released || !deleted.ok() || executor_.WallNow() - *deleted < kOthersTime) return;
+  const auto dropped =
+      client_.Patch(RefOf(old.fence.node), {{"metadata", {{"finalizers", kube::Json::array()}}}},
+                    {old.fence.uid.value(), old.fence.version.value()}, CallLimits());
+  LogWarn("failover",
+          "an old NodeFence keeps its node from being failed over: others' finalizers are removed",
+          {{"fence", old.fence.node.value()},
+           {"finalizers", FinalizersOf(object, false).dump()},
+           {"status", dropped.status().ToString()}});
+}
+
 // Creation needs no precondition: the name is the node id, so a second record of the same node conflicts.
 Answer KubeActions::PutRecord(const PutNodeFence& call, const Timeline& timeline) {
   const NodeFence& fence = call.fence;
-  const auto stored = fence.version.empty()
-                          ? client_.Create({kNodeFences, "", ""}, NewRecord(fence, timeline), CallLimits())
-                          : client_.Patch(RefOf(fence.node), RecordPatch(fence, timeline),
-                                          {fence.uid.value(), fence.version.value()}, CallLimits());
-  Answer answer = StoredAnswer(stored);
-  if (stored.ok() && LacksFinalizer(fence, *stored))
-    return StoredAnswer(client_.Patch(RefOf(fence.node),
-                                      {{"metadata", {{"finalizers", FinalizersOf(*stored, true)}}}},
-                                      {fence.uid.value(), answer.done.version.value()}, CallLimits()));
+  const bool is_new = fence.version.empty();
+  Answer answer =
+      StoredAnswer(is_new ? client_.Create({kNodeFences, "", ""}, NewRecord(fence, timeline), CallLimits())
+                          : ChangeRecord(fence, timeline));
   if (answer.done.outcome != Outcome::kConflict) return answer;
   // A webhook may refuse a write with a conflict, too. Then all is still as the core believes.
   const auto found = FindObject(client_, {kNodeFences}, fence.node.value(), CallLimits());
   if (found.ok() && kube::TextAt(*found, {"metadata", "resourceVersion"}) == fence.version.value())
     answer.done.outcome = Outcome::kFailed;
+  else if (found.ok() && is_new)
+    DropStuckRecord(*found);
   return answer;
 }
 

@@ -60,6 +60,9 @@ class KubeActions {
 
  private:
   kube::Limits CallLimits() const;
+  absl::StatusOr<kube::Json> ChangeRecord(const NodeFence& fence, const Timeline& timeline);
+  // If it is over for us, and others have had their time to finish with it.
+  void DropStuckRecord(const kube::Json& object);
 
   kube::KubeClient& client_;
   const kube::LeaseName lease_;

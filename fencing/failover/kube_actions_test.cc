@@ -154,7 +154,8 @@ TEST_CASE("finalizers that others have put on a NodeFence stay until these remov
     fence.uid = Uid(kube::TextAt(api.Get(path), {"metadata", "uid"}));
     fence.version = Version(kube::TextAt(api.Get(path), {"metadata", "resourceVersion"}));
   };
-  SECTION("a person made it: it gets ours, once") {
+  SECTION("a person made it: it gets ours, once, in the first write") {
+    fence.requested_by = "an operator";
     api.Put(path, {{"metadata", {{"name", fence.node.value()}, {"finalizers", {"others/audit"}}}}});
   }
   SECTION("it is ours, and somebody has put one on it since") {
@@ -165,6 +166,7 @@ TEST_CASE("finalizers that others have put on a NodeFence stay until these remov
   const Answer put = actions.PutRecord({fence}, {});
   REQUIRE(put.done.outcome == Outcome::kOk);
   CHECK(finalizers() == kube::Json{"others/audit", kFinalizer});
+  CHECK(api.CountWrites("PATCH ") == 1);
   look();
   CHECK(put.done.version == fence.version);
   CHECK_FALSE(ReadRecord(api.Get(path)).released);
@@ -172,6 +174,26 @@ TEST_CASE("finalizers that others have put on a NodeFence stay until these remov
   CHECK(finalizers() == kube::Json{"others/audit"});
   CHECK(ReadRecord(api.Get(path)).released);
   api.Merge(path, {{"metadata", {{"finalizers", nullptr}}}});
+}
+
+TEST_CASE("a person's NodeFence that has changed since, or is gone, gets neither status nor finalizer") {
+  FakeApi api;
+  const auto client = api.Client();
+  KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4));
+  NodeFence fence;
+  fence.node = NodeId("n1.00000000000000aa");
+  fence.requested_by = "an operator";
+  fence.volumes[ArrayId("a1")] = {VolumeId("a1-v1")};
+  const std::string path = "/apis/lunkeeper.io/v1alpha1/nodefences/" + fence.node.value();
+  api.Put(path, kube::Json::object());
+  fence.uid = Uid(kube::TextAt(api.Get(path), {"metadata", "uid"}));
+  fence.version = Version(kube::TextAt(api.Get(path), {"metadata", "resourceVersion"}));
+  api.Merge(path, {{"metadata", {{"finalizers", {"others/audit"}}}}});
+  CHECK(actions.PutRecord({fence}, {}).done.outcome == Outcome::kConflict);
+  CHECK(kube::FieldAt(api.Get(path), {"metadata", "finalizers"}) == kube::Json{"others/audit"});
+  CHECK(kube::FieldAt(api.Get(path), {"status"}).is_null());
+  api.Remove(path);
+  CHECK(actions.PutRecord({fence}, {}).done.outcome == Outcome::kGone);
 }
 
 TEST_CASE("the lease is written by the version that the decision rests on, and given up by who has it") {

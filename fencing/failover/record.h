@@ -39,7 +39,7 @@ RecordFacts ReadRecord(const kube::Json& object);
 kube::Json NewRecord(const NodeFence& fence, const Timeline& timeline);
 // The changes to an existing object: its status, never its spec, which says what was requested.
 kube::Json RecordPatch(const NodeFence& fence, const Timeline& timeline);
-// Whether the object that a record was written to has yet to get our finalizer: a person made it.
+// Whether the object that a record is written to has yet to get our finalizer: a person made it.
 bool LacksFinalizer(const NodeFence& fence, const kube::Json& object);
 // The finalizers of an object with ours, or without it. Only others remove theirs, and a merge
 // patch replaces the whole list, so this one holds only for the version that was read.

@@ -246,7 +246,7 @@ void FakeApi::Delete(Exchange& exchange) {
     Drop(exchange.path);
   } else {
     Json object = found->second;
-    object["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z";
+    object["metadata"]["deletionTimestamp"] = kube::FormatMicroTime(absl::Now());
     Store(exchange.path, std::move(object));
   }
   exchange.Reply(Json::object());
