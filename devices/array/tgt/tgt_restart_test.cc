@@ -364,9 +364,10 @@ TEST_CASE("killed at any step, the array opens again, the repeated calls succeed
   size_t killed = 0, round = 0;
   for (const std::string& fail_point : FailPointNames()) {
     if (!absl::StartsWith(fail_point, "array.")) continue;
-    // Of groups of snapshots, backups and handovers, which tests of their own kill.
+    // Of groups of snapshots, backups, handovers and takeovers, which tests of their own kill.
     if (absl::StrContains(fail_point, "group") || absl::StartsWith(fail_point, "array.barrier.") ||
-        absl::StartsWith(fail_point, "array.backup.") || absl::StartsWith(fail_point, "array.handover."))
+        absl::StartsWith(fail_point, "array.backup.") || absl::StartsWith(fail_point, "array.handover.") ||
+        absl::StartsWith(fail_point, "array.takeover."))
       continue;
     Run("rm -rf " + pool + "/pool*");  // it has reserved room
     INFO(fail_point << (reflinks ? " with" : " without") << " reflinks");
