@@ -159,6 +159,7 @@ TEST_CASE(
     "a finalizer of others stays on a NodeFence of a real API server, and keeps it when it is over for us") {
   StoredRecords records;
   NodeFence fence = Sample();
+  fence.requested_by = "an operator";  // our own has our finalizer from the start
   const kube::ObjectRef object{kNodeFences, "", fence.node.value()};
   const auto look = [&] {
     const auto found = records.client->Get(object, Soon());
