@@ -14,7 +14,7 @@ import pytest
 from harness.checker import BAD_DATA, GOOD, BlockChecker
 from harness.ceph import Ceph
 from harness.cleanup import wait_until
-from harness.gateways import Gateway, Machine, path_of, status_of, volume_in_use
+from harness.gateways import Gateway, Machine, end_whole, path_of, status_of, volume_in_use
 from harness.processes import state_of
 from harness.rig import Rig
 from harness.volume import MIB, Volume
@@ -157,10 +157,7 @@ def test_a_gateway_that_ceph_does_not_answer_ends_when_another_one_serves_and_no
         os.kill(osd.pid, signal.SIGCONT)
     assert "another one has begun to serve" in first.agent.log.read_text()
     rig.start()
-    checker.wait_for_writes(300, seconds=120)
-    checker.stop_good()
-    checker.verify()
-    volume.down(with_controller=True).delete()
+    end_whole(volume, checker)
 
 
 @pytest.mark.parametrize("second", ["both portals are in the grants"], indirect=True)
@@ -182,10 +179,7 @@ def test_one_that_cannot_serve_leaves_the_array_to_one_that_can(rig: Rig, second
         wait_until(lambda: "no portal can be opened" in second.log.read_text(), 60, second.tail)
         rig.controller.start()
         wait_until(first_serves, 60, lambda: f"{second.tail()}\n{rig.controller.tail()}")
-        checker.wait_for_writes(300, seconds=120)
-    checker.stop_good()
-    checker.verify()
-    volume.down(with_controller=True).delete()
+        end_whole(volume, checker)
 
 
 @pytest.mark.parametrize("second", ["both portals are in the grants"], indirect=True)
@@ -210,10 +204,7 @@ def test_one_that_crashes_at_each_start_leaves_the_array_to_one_that_can_serve(
     wait_until(first_serves, 60, lambda: f"{second.tail()}\n{rig.controller.tail()}")
     wait_until(second.stands_by, 60, second.tail)
     assert "has ended at each start before it answered calls" in second.log.read_text()
-    checker.wait_for_writes(300, seconds=120)
-    checker.stop_good()
-    checker.verify()
-    volume.down(with_controller=True).delete()
+    end_whole(volume, checker)
 
 
 @pytest.mark.parametrize("second", ["both portals are in the grants"], indirect=True)

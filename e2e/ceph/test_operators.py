@@ -12,7 +12,7 @@ import pytest
 
 from harness.ceph import Ceph
 from harness.cleanup import wait_until
-from harness.gateways import Gateway, await_both, machines, options_of, path_of, volume_in_use
+from harness.gateways import Gateway, await_both, end_whole, machines, options_of, path_of, volume_in_use
 from harness.rig import Rig
 
 BOTH = pytest.mark.parametrize("second", ["both portals are in the grants"], indirect=True)
@@ -60,10 +60,7 @@ def test_rights_that_are_gone_for_a_while_cost_no_error(rig: Rig, second: Gatewa
         ceph.ceph("osd", "pool", "rename", "renamed", ceph.POOL)
     serving, _ = await_both(first, other)
     rig.controller = serving.agent
-    checker.wait_for_writes(300, seconds=120)
-    checker.stop_good()
-    checker.verify()
-    volume.down(with_controller=True).delete()
+    end_whole(volume, checker)
 
 
 @BOTH
@@ -85,7 +82,4 @@ def test_a_quota_that_is_used_up_holds_writes_back_until_it_is_raised(
         ceph.ceph("osd", "pool", "set-quota", ceph.POOL, "max_objects", 0)
     serving, _ = await_both(first, other)
     rig.controller = serving.agent
-    checker.wait_for_writes(300, seconds=120)
-    checker.stop_good()
-    checker.verify()
-    volume.down(with_controller=True).delete()
+    end_whole(volume, checker)

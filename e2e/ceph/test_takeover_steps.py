@@ -17,7 +17,16 @@ import pytest
 from harness.checker import BlockChecker
 from harness.cleanup import wait_until
 from harness.csi import code_of
-from harness.gateways import Gateway, Machine, await_both, machines, serves, stands_by, volume_in_use
+from harness.gateways import (
+    Gateway,
+    Machine,
+    await_both,
+    end_whole,
+    machines,
+    serves,
+    stands_by,
+    volume_in_use,
+)
 from harness.processes import state_of
 from harness.rig import Rig
 from harness.volume import MIB, Volume
@@ -66,10 +75,7 @@ def test_the_next_gateway_dies_at_each_step_and_the_one_before_writes_nothing(
         wait_until(serving.is_gone, 60, "the old gateway has ended, and its tgtd")
         serving, other = other, serving
         rig.controller = serving.agent
-    checker.wait_for_writes(300, seconds=120)
-    checker.stop_good()
-    checker.verify()
-    volume.down(with_controller=True).delete()
+    end_whole(volume, checker)
 
 
 @BOTH

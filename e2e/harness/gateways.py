@@ -29,6 +29,14 @@ def volume_in_use(rig: Rig) -> tuple[Volume, BlockChecker]:
     return volume, checker
 
 
+def end_whole(volume: Volume, checker: BlockChecker) -> None:
+    """What volume_in_use began: it is written to still, saw no error, and has every byte; then it goes."""
+    checker.wait_for_writes(300, seconds=120)
+    checker.stop_good()
+    checker.verify()
+    volume.down(with_controller=True).delete()
+
+
 class Gateway(Server):
     """A second gateway of a rig's array."""
 
