@@ -245,12 +245,11 @@ void AddUnfence(CLI::App* app, int* exit_code, const MakeClient& cluster) {
 
 void AddAllow(CLI::App* app, int* exit_code, const MakeClient& cluster) {
   const auto volumes = std::make_shared<std::vector<std::string>>();
-  const auto all = std::make_shared<bool>(false);
   CLI::App* command = app->add_subcommand(
       "allow", "Let volumes be moved again that are held back, as nodes died soon after they mounted them");
   CLI::Option_group* which = command->add_option_group("which");
   which->add_option("volume", *volumes, "Their ids, or their PersistentVolumes' names");
-  which->add_flag("--all", *all, "All that are held back");
+  which->add_flag("--all", "All that are held back");
   which->require_option(1);
   command->callback([=] {
     const auto client = cluster();

@@ -294,6 +294,7 @@ TEST_CASE("what a caller has removed is said again with the next list, although 
   Script script({Pod(1, 5), Pod(2, 6)}, 10, {});
   InformerRig rig(script);
   REQUIRE(rig.told.Comes({{"db/p1", "5"}, {"db/p2", "6"}}));
+  REQUIRE(rig.told.Lives("+"));  // the end of the first list would say it again at once
   rig.informer.DeliverAgain("db/p1");
   CHECK(rig.told.changes() == 2);
   CHECK(script.lists() == 1);
