@@ -194,6 +194,8 @@ class Volumes:
         target = self.target(volume_id)
         if not target.is_dir():  # a block device: its data go with the volume
             return
+        # The array lives in the plugin, and Mesos' container daemon launches one that has ended.
+        self.service.endpoint()
         for entry in target.iterdir():
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
