@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -47,7 +48,9 @@ std::string ReadToEnd(int client) {
   std::string answer;
   for (;;) {
     pollfd ready{client, POLLIN, 0};
-    Require(::poll(&ready, 1, kServerGivesUp) == 1);
+    const int polled = ::poll(&ready, 1, kServerGivesUp);
+    if (polled < 0 && errno == EINTR) continue;  // libFuzzer's own alarm
+    Require(polled == 1);
     char bytes[4096];
     const ssize_t got = ::read(client, bytes, sizeof bytes);
     if (got <= 0) return answer;  // also when it was reset: more was sent than the server reads
