@@ -14,6 +14,14 @@ ANSWERS = places.ROOT / "build/dashboard.json"
 COLUMN, ROW, GAP, HEAD = 50, 24, 6, 46
 WIDTH = 24 * COLUMN
 COLOURS = ("#73bf69", "#f2cc0c", "#5794f2", "#ff780a", "#f2495c", "#b877d9", "#6ed0e0", "#ef843c")
+# Grafana's names, in its dark theme.
+NAMED = dict(
+    zip(
+        (*dashboard.PALETTE, "text"),
+        ("#73bf69", "#fade2a", "#5794f2", "#ff9830", "#f2495c", "#b877d9", "#ccccdc"),
+        strict=True,
+    )
+)
 LINE, LETTER = 16, 0.56  # of the legend; a letter's width by its size
 STYLE = """
 text { font-family: Inter, Helvetica, Arial, sans-serif; font-size: 11px; fill: #ccccdc }
@@ -104,7 +112,8 @@ class Panel:
         drawn, part = [], (self.width - 8) / len(self.shown)
         for number, each in enumerate(self.shown):
             middle = self.x + 4 + part * (number + 0.5)
-            value = self.say(each["values"][-1][1])
+            last = each["values"][-1][1]
+            value = self.say(last)
             lower = 14 if each["legend"] else 0
             size = min(34, part / (LETTER * len(value)))
             drawn.append(
@@ -113,13 +122,16 @@ class Panel:
                     self.y + self.height / 2 + 24 - lower / 2,
                     value,
                     text_anchor="middle",
-                    style=f"font-size: {size:.0f}px; fill: {COLOURS[0]}",
+                    style=f"font-size: {size:.0f}px; fill: {self.colour(last, number)}",
                 )
             )
             if each["legend"]:
                 words = self.fit(each["legend"], part)
                 drawn.append(text(middle, self.y + self.height - 10, words, text_anchor="middle"))
         return drawn
+
+    def colour(self, value, number):
+        return NAMED[dashboard.colour(self.panel, value, number)]
 
     def bars(self):
         drawn, most = [], max(each["values"][-1][1] for each in self.shown) or 1
@@ -130,7 +142,7 @@ class Panel:
             drawn.append(text(self.x + 8, y + 12, self.fit(each["legend"], room)))
             drawn.append(
                 f'<rect x="{self.x + 8}" y="{y + 16:.0f}" width="{max(1, room * value / most):.0f}"'
-                f' height="{max(3, part - 22):.0f}" fill="{COLOURS[number % len(COLOURS)]}" opacity="0.8"/>'
+                f' height="{max(3, part - 22):.0f}" fill="{self.colour(value, number)}" opacity="0.8"/>'
             )
             drawn.append(text(self.x + self.width - 8, y + 20, self.say(value), text_anchor="end"))
         return drawn

@@ -228,6 +228,16 @@ def test_the_dashboards_picture_shows_the_panels_of_the_dashboard():
     assert [html.unescape(title) for title in shown] == [panel["title"] for panel in dashboard.panels()]
 
 
+def test_what_the_dashboard_shows_as_a_number_has_a_colour_that_says_whether_it_is_well():
+    numbers = [panel for panel in dashboard.panels() if panel["type"] in ("stat", "bargauge")]
+    assert len(numbers) > 15
+    values = (0, 1, 200)
+    colours = {panel["title"]: [dashboard.colour(panel, each, 0) for each in values] for panel in numbers}
+    assert colours["Devices that have failed"] == ["green", "red", "red"]
+    assert colours["Replicas that act (one is right)"] == ["red", "green", "red"]
+    assert colours["Volumes that are attached"] == ["text", "text", "text"]
+
+
 def test_the_values_that_helm_is_asked_for_are_yaml():
     """Otherwise helm writes a heading, which the chart refuses as a setting that it does not know."""
     asked = {

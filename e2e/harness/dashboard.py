@@ -10,6 +10,7 @@ from harness.prometheus import Prometheus, Series
 
 BOARD = ROOT / "charts/lunkeeper/dashboards/lunkeeper.json"
 POINTS = 240  # of a graph
+PALETTE = ("green", "yellow", "blue", "orange", "red", "purple")  # as Grafana's goes
 Panel = dict[str, Any]
 
 
@@ -26,6 +27,18 @@ def is_graph(panel: Panel) -> bool:
 def legend(template: str, labels: dict[str, str]) -> str:
     """As Grafana fills it in; a label that is not there becomes an empty text."""
     return re.sub(r"\{\{(\w+)\}\}", lambda match: labels.get(match[1], ""), template)
+
+
+def colour(panel: Panel, value: float, number: int) -> str:
+    """The name of the colour in which a value is shown, and `number` is how many stand before it.
+
+    What says no colours is a KeyError: Grafana would show all above 80 in red.
+    """
+    says = panel["fieldConfig"]["defaults"]
+    if says.get("color") == {"mode": "palette-classic"}:
+        return PALETTE[number % len(PALETTE)]
+    reached = [step["color"] for step in says["thresholds"]["steps"] if value >= (step["value"] or -math.inf)]
+    return str(reached[-1])
 
 
 def answer(prometheus: Prometheus, panel: Panel, begin: float, end: float) -> list[dict[str, Any]]:
