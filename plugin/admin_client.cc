@@ -249,7 +249,7 @@ void AddAllow(CLI::App* app, int* exit_code, const MakeClient& cluster) {
       "allow", "Let volumes be moved again that are held back, as nodes died soon after they mounted them");
   CLI::Option_group* which = command->add_option_group("which");
   which->add_option("volume", *volumes, "Their ids, or their PersistentVolumes' names");
-  which->add_flag("--all", "All that are held back");
+  which->add_flag("--all")->description("All that are held back");
   which->require_option(1);
   command->callback([=] {
     const auto client = cluster();
