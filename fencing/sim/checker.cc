@@ -153,11 +153,13 @@ void Checker::DiedOf(const VolumeId& volume, const NodeId& node) {
            });
   });
   if (known >= 2) Fail(node.value() + " died of " + volume.value() + ", the third one");
-  // What died with it cannot tell, nor what has started since it took the volume.
+  // What died with it cannot tell, nor what has started or stood still since it took the volume.
   auto& observers = died_of_poison_[node];
-  for (const auto& replica : world_.replicas)
-    if (replica->running() && !replica->stalled() && world_.now() - replica->began_at() >= kMeets)
+  for (const auto& replica : world_.replicas) {
+    const auto awake = std::max(replica->began_at(), replica->stalled_until());
+    if (replica->running() && !replica->stalled() && world_.now() - awake >= kMeets)
       observers.insert(replica->name());
+  }
   Sick(node, Cause::kDead, true);
 }
 
