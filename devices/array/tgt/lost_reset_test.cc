@@ -50,14 +50,17 @@ class RawSession {
     for (int i = 0; i < 100; ++i)
       REQUIRE(iscsi_nop_out_async(context_.get(), Done, reinterpret_cast<unsigned char*>(ping.data()),
                                   static_cast<int>(ping.size()), this) == 0);
-    for (const absl::Time end = absl::Now() + absl::Seconds(2);
-         iscsi_out_queue_length(context_.get()) > 0 && absl::Now() < end;) {
-      pollfd fd = {.fd = socket, .events = POLLOUT, .revents = 0};
-      REQUIRE(::poll(&fd, 1, 10) >= 0);
-      if ((fd.revents & POLLOUT) != 0) REQUIRE(iscsi_service(context_.get(), POLLOUT) == 0);
-    }
-    REQUIRE(iscsi_out_queue_length(context_.get()) == 0);
-    absl::SleepFor(kShort);  // what tgtd has not read yet would wake it, and it would end the session
+    SendAll();
+  }
+  // More data than the sockets have room for, of which it reads none: the commands are over at the disk, and
+  // for tgtd they run.
+  void SendUnreadReads() {
+    const int size = 4096, socket = iscsi_get_fd(context_.get());
+    REQUIRE(::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &size, sizeof size) == 0);
+    constexpr int kReads = 64, kBytes = 128 << 10;
+    for (int i = 0; i < kReads; ++i)
+      REQUIRE(iscsi_read16_task(context_.get(), 1, 0, kBytes, 512, 0, 0, 0, 0, 0, Done, this) != nullptr);
+    SendAll();
   }
   // Whether what was sent is answered.
   bool IsAnswered(absl::Duration within) {
@@ -72,6 +75,16 @@ class RawSession {
   }
 
  private:
+  void SendAll() {
+    for (const absl::Time end = absl::Now() + absl::Seconds(2);
+         iscsi_out_queue_length(context_.get()) > 0 && absl::Now() < end;) {
+      pollfd fd = {.fd = iscsi_get_fd(context_.get()), .events = POLLOUT, .revents = 0};
+      REQUIRE(::poll(&fd, 1, 10) >= 0);
+      if ((fd.revents & POLLOUT) != 0) REQUIRE(iscsi_service(context_.get(), POLLOUT) == 0);
+    }
+    REQUIRE(iscsi_out_queue_length(context_.get()) == 0);
+    absl::SleepFor(kShort);  // what tgtd has not read yet would wake it, and it would end the session
+  }
   struct Deleter {
     void operator()(iscsi_context* context) const { iscsi_destroy_context(context); }
   };
@@ -156,19 +169,19 @@ TEST_CASE_METHOD(LostReset, "a write in hand is waited for, also beside a sessio
   CHECK(absl::Now() - begin > absl::Milliseconds(2500));
 }
 
-TEST_CASE_METHOD(ClusterFixture, "the target of a node that reads no answers is gone once its session ends") {
+// Its kernel answers for ever: it is frozen, or means it.
+TEST_CASE_METHOD(ClusterFixture,
+                 "a node that takes no answers is fenced and released while its socket is there") {
   const VolumeId volume = Make("v");
   const Connection connection = Acquire(volume, kCutOff).value().connection;
-  const TgtClient tgt(options.control_port);
-  {
-    RawSession session(connection);
-    session.SendUnreadPings();
-    REQUIRE(Release(volume, kCutOff) == absl::OkStatus());
-    CHECK(tgt.ListTargets()->size() == 2);  // and the one of nobody
-    CHECK_FALSE(PlainInitiator::Login(connection).ok());
-  }
-  CHECK(Eventually([&] { return tgt.ListTargets()->size() == 1; }));
+  RawSession session(connection);
+  SECTION("to reads, which are over at the disk alone") { session.SendUnreadReads(); }
+  SECTION("to pings") { session.SendUnreadPings(); }
   const pid_t before = TgtdProcess(options.control_port);
+  const auto term = array->fences().BeginTerm("leader");
+  REQUIRE(array->fences().FenceNode(*term, {kCutOff, {volume}}).status() == absl::OkStatus());
+  CHECK_FALSE(PlainInitiator::Login(connection).ok());
+  CHECK(Eventually([&] { return TgtClient(options.control_port).ListTargets()->size() == 1; }));  // nobody's
   array.reset();
   REQUIRE(Open() == absl::OkStatus());
   CHECK(TgtdProcess(options.control_port) == before);

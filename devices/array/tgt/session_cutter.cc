@@ -1,5 +1,7 @@
 #include "devices/array/tgt/session_cutter.h"
 
+#include <set>
+#include <string>
 #include <vector>
 
 #include "base/fail_point.h"
@@ -10,6 +12,8 @@ namespace {
 
 // tgtd ends a session that was cut, and has no command, before it answers the next call.
 constexpr std::chrono::seconds kLongestEnd(1);
+// As often overdue, a node that takes its answers slowly is no better than one that takes none.
+constexpr int kMostOverdue = 5;
 
 }  // namespace
 
@@ -20,25 +24,36 @@ absl::StatusOr<SessionsLeft> SessionCutter::CutSessions(int32_t target) {
     if (!absl::IsNotFound(cut)) RETURN_IF_ERROR(cut);
   }
   FAIL_POINT("array.target.connections_deleted");
-  return ClassifyList(target, connections.empty());
+  if (connections.empty()) {
+    Forget(target);
+    return SessionsLeft::kNone;
+  }
+  const auto [overdue, left] = ClassifyList(target);
+  EndStuck(connections, overdue);
+  return left;
 }
 
 void SessionCutter::Forget(int32_t target) {
   const absl::MutexLock lock(&mu_);
-  ending_since_.erase(target);
+  ending_.erase(target);
 }
 
-SessionsLeft SessionCutter::ClassifyList(int32_t target, bool empty) {
+std::pair<int, SessionsLeft> SessionCutter::ClassifyList(int32_t target) {
   const absl::MutexLock lock(&mu_);
-  if (empty) {
-    ending_since_.erase(target);
-    return SessionsLeft::kNone;
-  }
   const SteadyTime now = std::chrono::steady_clock::now();
-  SteadyTime& since = ending_since_.try_emplace(target, now).first->second;
-  if (now - since < kLongestEnd) return SessionsLeft::kEnding;
-  since = now;
-  return SessionsLeft::kOverdue;
+  Ending& ending = ending_.try_emplace(target, Ending{now}).first->second;
+  if (now - ending.since < kLongestEnd) return {ending.overdue, SessionsLeft::kEnding};
+  ending.since = now;
+  return {++ending.overdue, SessionsLeft::kOverdue};
+}
+
+void SessionCutter::EndStuck(const std::vector<TgtConnection>& connections, int overdue) {
+  const absl::StatusOr<pid_t> tgtd = tgt_->FindProcess();
+  if (!tgtd.ok()) return;
+  if (overdue == 0) return stuck_.NoteProgress(*tgtd);
+  std::set<std::string> peers;
+  for (const TgtConnection& each : connections) peers.insert(each.address);
+  stuck_.ShutDown(*tgtd, peers, overdue > kMostOverdue);
 }
 
 }  // namespace lunkeeper

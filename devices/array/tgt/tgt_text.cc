@@ -10,6 +10,7 @@
 //   Session: 12
 //       Connection: 0
 //           Initiator: iqn.2026-11.io.lunkeeper:node:worker-1.0123456789abcdef
+//           IP Address: 10.0.0.7
 //
 // Names of targets and initiators are ours and hold no blanks or line breaks, but an initiator chooses the
 // name it logs in with. So keys are matched at the start of a line only, and a wrong guess may cost a line
@@ -47,13 +48,14 @@ std::vector<TgtConnection> ParseTgtConnections(absl::string_view text) {
   std::vector<TgtConnection> connections;
   TgtConnection current;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-    absl::string_view initiator;
+    absl::string_view words;
     if (NumberOf(line, "Session:", &current.session)) continue;
     if (NumberOf(line, "Connection:", &current.connection)) {
-      current.initiator.clear();
       connections.push_back(current);
-    } else if (Value(line, "Initiator:", &initiator) && !connections.empty()) {
-      connections.back().initiator = std::string(initiator);
+    } else if (Value(line, "Initiator:", &words) && !connections.empty()) {
+      connections.back().initiator = std::string(words);
+    } else if (Value(line, "IP Address:", &words) && !connections.empty()) {
+      connections.back().address = std::string(words);
     }
   }
   return connections;

@@ -14,6 +14,7 @@ struct TgtConnection {
   uint64_t session = 0;
   uint32_t connection = 0;
   std::string initiator;
+  std::string address;  // the peer's, without its port
   friend bool operator==(const TgtConnection&, const TgtConnection&) = default;
 };
 // What `show` of a target's connections answers.

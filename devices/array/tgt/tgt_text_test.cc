@@ -9,7 +9,7 @@ TEST_CASE("connections are read with their sessions") {
   const auto connections = ParseTgtConnections(
       "Session: 7\n    Connection: 0\n        Initiator: iqn.x:a\n        IP Address: 127.0.0.1\n"
       "Session: 9\n    Connection: 2\n        Initiator: iqn.x:b\n");
-  CHECK(connections == std::vector<TgtConnection>{{7, 0, "iqn.x:a"}, {9, 2, "iqn.x:b"}});
+  CHECK(connections == std::vector<TgtConnection>{{7, 0, "iqn.x:a", "127.0.0.1"}, {9, 2, "iqn.x:b", ""}});
   CHECK(ParseTgtConnections("").empty());
 }
 
