@@ -176,8 +176,8 @@ absl::StatusOr<std::vector<FencedNode>> FindFencedNodes(kube::KubeClient& client
   std::vector<FencedNode> fences;
   const absl::Status listed = ForAll(client, fencing::kNodeFences, deadline, [&](const Json& object) {
     FencedNode& fence = fences.emplace_back(FencedNode{TextAt(object, {"metadata", "name"}), {}});
-    if (!fencing::ReadRecord(object).released) return;
-    for (const Json& each : FieldAt(object, {"metadata", "finalizers"})) fence.kept_by.push_back(each);
+    fencing::RecordFacts facts = fencing::ReadRecord(object);
+    if (facts.IsReleased()) fence.kept_by = std::move(facts.finalizers);
   });
   if (!listed.ok() && !absl::IsNotFound(listed)) return listed;
   return fences;

@@ -360,7 +360,7 @@ void FailoverController::Distrust(const std::string& machine) const {
 // The recorder first: the core's step may end the failover, whose timeline it still needs.
 void FailoverController::OnRecord(const std::string& name, const RecordFacts* facts) {
   const NodeId node(name);
-  if (facts != nullptr && facts->released) facts = nullptr;  // only others keep it
+  kube_.NoteRecord(node, facts);
   recorder_.OnRecord(node, facts);
   // Once for each fence, and not with each change of its record.
   if (facts == nullptr) fenced_.erase(node);

@@ -263,7 +263,7 @@ TEST_CASE("a NodeFence that others hold is over for the node, and delays its nex
   REQUIRE(Comes([&] { return TextAt(world.api.Get(record), {"status", "phase"}) == "AwaitingNode"; }));
   world.api.Merge(record, {{"metadata", {{"finalizers", {"others/audit", kFinalizer}}}}});
   world.PowerOn("n1");
-  REQUIRE(Comes([&] { return ReadRecord(world.api.Get(record)).released; }));
+  REQUIRE(Comes([&] { return ReadRecord(world.api.Get(record)).IsReleased(); }));
   CHECK(FieldAt(world.api.Get(record), {"metadata", "finalizers"}) == Json{"others/audit"});
   CHECK(Comes([&] { return world.TaintOf("n1").empty() && !world.IsFenced("n1"); }));
   const size_t writes = world.api.CountWrites(absl::StrCat("DELETE ", record));

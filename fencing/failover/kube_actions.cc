@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "fencing/failover/clock.h"
@@ -152,17 +153,38 @@ void KubeActions::LeaveLease() {
     LogWarn("failover", "the lease was not given up", {{"error", std::string(left.status().message())}});
 }
 
+void KubeActions::NoteRecord(const NodeId& node, const RecordFacts* seen) {
+  absl::MutexLock lock(&mu_);
+  if (seen == nullptr)
+    finalizers_.erase(node);
+  else
+    finalizers_[node] = {seen->fence.version, seen->finalizers};
+}
+
+// As the core does with the version: what the watch has brought meanwhile is newer.
+void KubeActions::NoteStored(const NodeFence& fence, const kube::Json& object) {
+  RecordFacts stored = ReadRecord(object);
+  absl::MutexLock lock(&mu_);
+  SeenFinalizers& known = finalizers_[fence.node];
+  if (known.version == fence.version) known = {stored.fence.version, std::move(stored.finalizers)};
+}
+
+std::optional<Finalizers> KubeActions::FinalizersOf(const NodeFence& fence) {
+  absl::MutexLock lock(&mu_);
+  const auto known = finalizers_.find(fence.node);
+  if (known == finalizers_.end() || known->second.version != fence.version) return std::nullopt;
+  return known->second.finalizers;
+}
+
 // The core fences as soon as it sees what is written here. So a record that a person made, and may delete at
-// any time, gets our finalizer in the same write. Our own have had it from the start.
+// any time, gets our finalizer in the same write. Our own have had it from the start. A fence without volumes
+// has nothing to lift, so its object may go at once, and one that is being deleted can get no finalizer.
 absl::StatusOr<kube::Json> KubeActions::ChangeRecord(const NodeFence& fence, const Timeline& timeline) {
   kube::Json patch = RecordPatch(fence, timeline);
   if (fence.is_manual() && !fence.deleting && !fence.volumes.empty()) {
-    ASSIGN_OR_RETURN(const kube::Json found,
-                     FindObject(client_, {kNodeFences}, fence.node.value(), CallLimits()));
-    if (found.is_null()) return absl::NotFoundError("its NodeFence is gone");
-    if (Version(kube::TextAt(found, {"metadata", "resourceVersion"})) != fence.version)
-      return absl::AbortedError("its NodeFence has changed");
-    if (LacksFinalizer(fence, found)) patch["metadata"]["finalizers"] = FinalizersOf(found, true);
+    const auto known = FinalizersOf(fence);
+    if (!known) return absl::AbortedError("its NodeFence has changed");
+    if (!HasOurs(*known)) patch["metadata"]["finalizers"] = WithOurs(*known);
   }
   return client_.Patch(RefOf(fence.node), patch, {fence.uid.value(), fence.version.value()}, CallLimits());
 }
@@ -171,14 +193,14 @@ absl::StatusOr<kube::Json> KubeActions::ChangeRecord(const NodeFence& fence, con
 void KubeActions::DropStuckRecord(const kube::Json& object) {
   const auto deleted = kube::ParseMicroTime(kube::TextAt(object, {"metadata", "deletionTimestamp"}));
   const RecordFacts old = ReadRecord(object);
-  if (!old.released || !deleted.ok() || executor_.WallNow() - *deleted < kOthersTime) return;
+  if (!old.IsReleased() || !deleted.ok() || executor_.WallNow() - *deleted < kOthersTime) return;
   const auto dropped =
       client_.Patch(RefOf(old.fence.node), {{"metadata", {{"finalizers", kube::Json::array()}}}},
                     {old.fence.uid.value(), old.fence.version.value()}, CallLimits());
   LogWarn("failover",
           "an old NodeFence keeps its node from being failed over: others' finalizers are removed",
           {{"fence", old.fence.node.value()},
-           {"finalizers", FinalizersOf(object, false).dump()},
+           {"finalizers", absl::StrJoin(old.finalizers, " ")},
            {"status", dropped.status().ToString()}});
 }
 
@@ -186,16 +208,21 @@ void KubeActions::DropStuckRecord(const kube::Json& object) {
 Answer KubeActions::PutRecord(const PutNodeFence& call, const Timeline& timeline) {
   const NodeFence& fence = call.fence;
   const bool is_new = fence.version.empty();
-  Answer answer =
-      StoredAnswer(is_new ? client_.Create({kNodeFences, "", ""}, NewRecord(fence, timeline), CallLimits())
-                          : ChangeRecord(fence, timeline));
+  const auto stored = is_new ? client_.Create({kNodeFences, "", ""}, NewRecord(fence, timeline), CallLimits())
+                             : ChangeRecord(fence, timeline);
+  if (stored.ok()) NoteStored(fence, *stored);
+  Answer answer = StoredAnswer(stored);
   if (answer.done.outcome != Outcome::kConflict) return answer;
-  // A webhook may refuse a write with a conflict, too. Then all is still as the core believes.
   const auto found = FindObject(client_, {kNodeFences}, fence.node.value(), CallLimits());
-  if (found.ok() && kube::TextAt(*found, {"metadata", "resourceVersion"}) == fence.version.value())
+  if (!found.ok()) return answer;
+  const RecordFacts now = ReadRecord(*found);
+  if (now.fence.version == fence.version) {
+    // All is as the core believes: a webhook has refused the write, or only we had not seen the object yet.
     answer.done.outcome = Outcome::kFailed;
-  else if (found.ok() && is_new)
+    NoteRecord(fence.node, &now);
+  } else if (is_new) {
     DropStuckRecord(*found);
+  }
   return answer;
 }
 
@@ -210,7 +237,7 @@ Answer KubeActions::RemoveRecord(const RemoveNodeFence& call) {
   if (!left.ok()) return FromApi(left.status());
   if (kube::TextAt(*left, {"metadata", "uid"}) != call.uid.value()) return FromApi(absl::OkStatus());
   const auto released =
-      client_.Patch(ref, {{"metadata", {{"finalizers", FinalizersOf(*left, false)}}}},
+      client_.Patch(ref, {{"metadata", {{"finalizers", WithoutOurs(ReadRecord(*left).finalizers)}}}},
                     {call.uid.value(), kube::TextAt(*left, {"metadata", "resourceVersion"})}, CallLimits());
   return FromApi(absl::IsNotFound(released.status()) ? absl::OkStatus() : released.status());
 }

@@ -3,6 +3,8 @@
 // the action names. Blocks; thread-safe. Every action may be repeated: one whose effect is there already is
 // OK or a conflict, never an error.
 
+#include <map>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -45,6 +47,8 @@ class KubeActions {
   // Releases the lease if this replica holds it, so that another need not wait for its end.
   void LeaveLease();
 
+  // A NodeFence as the watch has it; null: it is gone. What is written over it goes by that.
+  void NoteRecord(const NodeId& node, const RecordFacts* seen);
   Answer PutRecord(const PutNodeFence& call, const Timeline& timeline);
   Answer RemoveRecord(const RemoveNodeFence& call);
   // `uid` and `taints` are those of the Node at the version that the call expects.
@@ -59,7 +63,16 @@ class KubeActions {
   void RecordEvent(kube::ObjectEvent event);
 
  private:
+  struct SeenFinalizers {
+    Version version;  // of the NodeFence that had them
+    Finalizers finalizers;
+  };
+
   kube::Limits CallLimits() const;
+  // Nullopt: they are not known of this version of it.
+  std::optional<Finalizers> FinalizersOf(const NodeFence& fence);
+  // It was stored over the version that the fence has.
+  void NoteStored(const NodeFence& fence, const kube::Json& object);
   absl::StatusOr<kube::Json> ChangeRecord(const NodeFence& fence, const Timeline& timeline);
   // If it is over for us, and others have had their time to finish with it.
   void DropStuckRecord(const kube::Json& object);
@@ -70,7 +83,8 @@ class KubeActions {
   const absl::Duration duration_;
   Executor& executor_;
   absl::Mutex mu_;
-  kube::Lease last_ ABSL_GUARDED_BY(mu_);  // as last read or written
+  kube::Lease last_ ABSL_GUARDED_BY(mu_);                             // as last read or written
+  std::map<NodeId, SeenFinalizers> finalizers_ ABSL_GUARDED_BY(mu_);  // as last seen or written
 };
 
 }  // namespace lunkeeper::fencing

@@ -2,6 +2,7 @@
 
 #include "fencing/failover/kube_actions.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 
 #include "fencing/failover/facts.h"
@@ -142,7 +143,12 @@ TEST_CASE("a webhook that refuses a write with a conflict has refused it, and no
 }
 
 TEST_CASE("finalizers that others have put on a NodeFence stay until these remove them") {
-  FakeApi api;
+  std::atomic<int> reads = 0;
+  FakeApi api([](const std::string&) {},
+              [&](kube::Exchange& exchange) {
+                reads += exchange.method == "GET" ? 1 : 0;
+                return false;
+              });
   const auto client = api.Client();
   KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4));
   NodeFence fence;
@@ -151,8 +157,9 @@ TEST_CASE("finalizers that others have put on a NodeFence stay until these remov
   const std::string path = "/apis/lunkeeper.io/v1alpha1/nodefences/" + fence.node.value();
   const auto finalizers = [&] { return kube::FieldAt(api.Get(path), {"metadata", "finalizers"}); };
   const auto look = [&] {
-    fence.uid = Uid(kube::TextAt(api.Get(path), {"metadata", "uid"}));
-    fence.version = Version(kube::TextAt(api.Get(path), {"metadata", "resourceVersion"}));
+    const RecordFacts seen = ReadRecord(api.Get(path));
+    actions.NoteRecord(fence.node, &seen);
+    fence.uid = seen.fence.uid, fence.version = seen.fence.version;
   };
   SECTION("a person made it: it gets ours, once, in the first write") {
     fence.requested_by = "an operator";
@@ -167,12 +174,15 @@ TEST_CASE("finalizers that others have put on a NodeFence stay until these remov
   REQUIRE(put.done.outcome == Outcome::kOk);
   CHECK(finalizers() == kube::Json{"others/audit", kFinalizer});
   CHECK(api.CountWrites("PATCH ") == 1);
+  fence.version = put.done.version;
+  REQUIRE(actions.PutRecord({fence}, {}).done.outcome == Outcome::kOk);  // before a watch tells of the first
+  CHECK(finalizers() == kube::Json{"others/audit", kFinalizer});
+  CHECK(reads == 0);
   look();
-  CHECK(put.done.version == fence.version);
-  CHECK_FALSE(ReadRecord(api.Get(path)).released);
+  CHECK_FALSE(ReadRecord(api.Get(path)).IsReleased());
   CHECK(actions.RemoveRecord({fence.node, fence.uid, fence.version}).done.outcome == Outcome::kOk);
   CHECK(finalizers() == kube::Json{"others/audit"});
-  CHECK(ReadRecord(api.Get(path)).released);
+  CHECK(ReadRecord(api.Get(path)).IsReleased());
   api.Merge(path, {{"metadata", {{"finalizers", nullptr}}}});
 }
 
@@ -186,14 +196,35 @@ TEST_CASE("a person's NodeFence that has changed since, or is gone, gets neither
   fence.volumes[ArrayId("a1")] = {VolumeId("a1-v1")};
   const std::string path = "/apis/lunkeeper.io/v1alpha1/nodefences/" + fence.node.value();
   api.Put(path, kube::Json::object());
-  fence.uid = Uid(kube::TextAt(api.Get(path), {"metadata", "uid"}));
-  fence.version = Version(kube::TextAt(api.Get(path), {"metadata", "resourceVersion"}));
+  RecordFacts seen = ReadRecord(api.Get(path));
+  actions.NoteRecord(fence.node, &seen);
+  fence.uid = seen.fence.uid, fence.version = seen.fence.version;
   api.Merge(path, {{"metadata", {{"finalizers", {"others/audit"}}}}});
+  CHECK(actions.PutRecord({fence}, {}).done.outcome == Outcome::kConflict);
+  seen = ReadRecord(api.Get(path));
+  actions.NoteRecord(fence.node, &seen);  // quicker than the core learns of it
   CHECK(actions.PutRecord({fence}, {}).done.outcome == Outcome::kConflict);
   CHECK(kube::FieldAt(api.Get(path), {"metadata", "finalizers"}) == kube::Json{"others/audit"});
   CHECK(kube::FieldAt(api.Get(path), {"status"}).is_null());
   api.Remove(path);
+  fence.version = seen.fence.version;
   CHECK(actions.PutRecord({fence}, {}).done.outcome == Outcome::kGone);
+}
+
+TEST_CASE("a person's NodeFence that no watch has brought is read after the first write, and then written") {
+  FakeApi api;
+  const auto client = api.Client();
+  KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4));
+  NodeFence fence;
+  fence.node = NodeId("n1.00000000000000aa");
+  fence.requested_by = "an operator";
+  fence.volumes[ArrayId("a1")] = {VolumeId("a1-v1")};
+  const std::string path = "/apis/lunkeeper.io/v1alpha1/nodefences/" + fence.node.value();
+  api.Put(path, {{"metadata", {{"finalizers", {"others/audit"}}}}});
+  fence.version = ReadRecord(api.Get(path)).fence.version;
+  CHECK(actions.PutRecord({fence}, {}).done.outcome == Outcome::kFailed);
+  CHECK(actions.PutRecord({fence}, {}).done.outcome == Outcome::kOk);
+  CHECK(kube::FieldAt(api.Get(path), {"metadata", "finalizers"}) == kube::Json{"others/audit", kFinalizer});
 }
 
 TEST_CASE("the lease is written by the version that the decision rests on, and given up by who has it") {

@@ -260,7 +260,7 @@ absl::Status AwaitLifted(const ManualFenceIo& io, const RecordFacts& facts) {
   std::string progress = ToSentence(fence.phase);
   const absl::Status gone = FollowFence(io, fence.node, printer, [&](const RecordFacts* now) {
     if (now != nullptr) progress = ProgressOf(*now);
-    return now == nullptr || now->fence.uid != fence.uid || now->released;
+    return now == nullptr || now->fence.uid != fence.uid || now->IsReleased();
   });
   if (absl::IsDeadlineExceeded(gone))
     return absl::DeadlineExceededError(absl::StrCat(

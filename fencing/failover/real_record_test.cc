@@ -81,7 +81,10 @@ struct StoredRecords {
   }
   RecordFacts Read(const std::string& name) {
     const auto object = client->Get({kNodeFences, "", name}, Soon());
-    return object.ok() ? ReadRecord(*object) : RecordFacts();
+    if (!object.ok()) return {};
+    RecordFacts facts = ReadRecord(*object);
+    actions->NoteRecord(NodeId(name), &facts);  // as the watch does
+    return facts;
   }
   Outcome Put(const NodeFence& fence, const Timeline& timeline = {}) {
     return actions->PutRecord(PutNodeFence{fence}, timeline).done.outcome;
@@ -162,11 +165,9 @@ TEST_CASE(
   fence.requested_by = "an operator";  // our own has our finalizer from the start
   const kube::ObjectRef object{kNodeFences, "", fence.node.value()};
   const auto look = [&] {
-    const auto found = records.client->Get(object, Soon());
-    REQUIRE(found.ok());
-    fence.uid = Uid(kube::TextAt(*found, {"metadata", "uid"}));
-    fence.version = Version(kube::TextAt(*found, {"metadata", "resourceVersion"}));
-    return FieldAt(*found, {"metadata", "finalizers"});
+    const RecordFacts found = records.Read(fence.node.value());
+    fence.uid = found.fence.uid, fence.version = found.fence.version;
+    return found.finalizers;
   };
   const Json theirs = {{"metadata", {{"finalizers", {"others.example/audit"}}}}};
   Json made = theirs;
@@ -175,12 +176,12 @@ TEST_CASE(
   REQUIRE(records.client->Create({kNodeFences, "", ""}, made, Soon()).ok());
   look();
   REQUIRE(records.Put(fence) == Outcome::kOk);
-  CHECK(look() == Json{"others.example/audit", kFinalizer});
+  CHECK(look() == Finalizers{"others.example/audit", kFinalizer});
   REQUIRE(records.Put(fence) == Outcome::kOk);
-  CHECK(look() == Json{"others.example/audit", kFinalizer});
+  CHECK(look() == Finalizers{"others.example/audit", kFinalizer});
   CHECK(records.Remove(fence, fence.version) == Outcome::kOk);
-  CHECK(look() == Json{"others.example/audit"});
-  CHECK(records.Read(fence.node.value()).released);
+  CHECK(look() == Finalizers{"others.example/audit"});
+  CHECK(records.Read(fence.node.value()).IsReleased());
   CHECK(records.Put(Sample()) == Outcome::kConflict);
   REQUIRE(records.client->Patch(object, {{"metadata", {{"finalizers", nullptr}}}}, {}, Soon()).ok());
   CHECK(records.Read(fence.node.value()).fence.uid.empty());

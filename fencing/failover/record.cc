@@ -65,12 +65,9 @@ Timeline ReadTimeline(const Json& entries) {
   return timeline;
 }
 
-bool HasFinalizer(const Json& object) {
-  const Json& all = FieldAt(object, {"metadata", "finalizers"});
-  return std::find(all.begin(), all.end(), kFinalizer) != all.end();
-}
-
 }  // namespace
+
+bool HasOurs(const Finalizers& all) { return std::find(all.begin(), all.end(), kFinalizer) != all.end(); }
 
 RecordFacts ReadRecord(const Json& object) {
   RecordFacts facts;
@@ -89,7 +86,8 @@ RecordFacts ReadRecord(const Json& object) {
   if (arrays.is_object()) ReadArrays(arrays, fence);
   const Json& entries = FieldAt(object, {"status", "timeline"});
   if (entries.is_array()) facts.timeline = ReadTimeline(entries);
-  facts.released = fence.deleting && !HasFinalizer(object);
+  for (const Json& each : FieldAt(object, {"metadata", "finalizers"}))
+    if (each.is_string()) facts.finalizers.push_back(each);
   return facts;
 }
 
@@ -108,18 +106,13 @@ Json RecordPatch(const NodeFence& fence, const Timeline& timeline) {
   return {{"status", StatusOf(fence, timeline)}};
 }
 
-// A fence without volumes has nothing to lift, so its object may go at once. The API server rejects new
-// finalizers on an object that is being deleted.
-bool LacksFinalizer(const NodeFence& fence, const Json& object) {
-  return !fence.volumes.empty() && FieldAt(object, {"metadata", "deletionTimestamp"}).is_null() &&
-         !HasFinalizer(object);
+Finalizers WithOurs(Finalizers all) {
+  if (!HasOurs(all)) all.push_back(kFinalizer);
+  return all;
 }
 
-Json FinalizersOf(const Json& object, bool ours) {
-  Json all = Json::array();
-  for (const Json& each : FieldAt(object, {"metadata", "finalizers"}))
-    if (each != kFinalizer) all.push_back(each);
-  if (ours) all.push_back(kFinalizer);
+Finalizers WithoutOurs(Finalizers all) {
+  all.erase(std::remove(all.begin(), all.end(), kFinalizer), all.end());
   return all;
 }
 

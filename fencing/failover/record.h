@@ -27,10 +27,15 @@ struct TimelineEntry {
 };
 using Timeline = std::vector<TimelineEntry>;
 
+using Finalizers = std::vector<std::string>;
+bool HasOurs(const Finalizers& all);
+
 struct RecordFacts {
   NodeFence fence;
   Timeline timeline;
-  bool released = false;  // it is deleted, and is over for us: only finalizers of others keep its object
+  Finalizers finalizers;  // as of the fence's version
+  // It is deleted, and is over for us: only finalizers of others keep its object.
+  bool IsReleased() const { return fence.deleting && !HasOurs(finalizers); }
   friend bool operator==(const RecordFacts&, const RecordFacts&) = default;
 };
 
@@ -39,10 +44,9 @@ RecordFacts ReadRecord(const kube::Json& object);
 kube::Json NewRecord(const NodeFence& fence, const Timeline& timeline);
 // The changes to an existing object: its status, never its spec, which says what was requested.
 kube::Json RecordPatch(const NodeFence& fence, const Timeline& timeline);
-// Whether the object that a record is written to has yet to get our finalizer: a person made it.
-bool LacksFinalizer(const NodeFence& fence, const kube::Json& object);
-// The finalizers of an object with ours, or without it. Only others remove theirs, and a merge
-// patch replaces the whole list, so this one holds only for the version that was read.
-kube::Json FinalizersOf(const kube::Json& object, bool ours);
+// Only others remove their finalizers, and a merge patch replaces the whole list, so either list holds only
+// for the version of the object that was read.
+Finalizers WithOurs(Finalizers all);
+Finalizers WithoutOurs(Finalizers all);
 
 }  // namespace lunkeeper::fencing

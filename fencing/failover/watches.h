@@ -27,7 +27,8 @@ struct WatchHandlers {
   std::function<void(std::function<void()>, Wake)> post;
   ObjectCache& objects;
   std::string own_namespace;  // where the driver's own pods are
-  std::function<void(const std::string& name, const RecordFacts*)> on_record;  // null: it is gone
+  // Null: it is gone, or only others keep it.
+  std::function<void(const std::string& name, const RecordFacts*)> on_record;
   // Its lease was renewed.
   std::function<void(const std::string& node, const std::string& renewal)> on_kubelet;
   std::function<void()> on_synced;  // everything is listed, and every watch stands
