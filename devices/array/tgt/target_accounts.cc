@@ -20,13 +20,6 @@ constexpr char kOfGrant[] = "grant-", kOfMachine[] = "target-";
 // Of tgtd's only thread for commands, once a second.
 constexpr absl::Duration kDeletionTime = absl::Milliseconds(50);
 
-absl::Status ThereAlready(const absl::Status& status) {
-  return absl::IsAlreadyExists(status) ? absl::OkStatus() : status;
-}
-absl::Status GoneAlready(const absl::Status& status) {
-  return absl::IsNotFound(status) ? absl::OkStatus() : status;
-}
-
 }  // namespace
 
 std::string TargetAccounts::UserOf(Generation generation) { return absl::StrCat(kOfGrant, generation); }
@@ -40,17 +33,17 @@ std::string TargetAccounts::UserOfMachine(const std::string& secret) {
 absl::Status TargetAccounts::MakeForGrant(Generation generation, const ChapCredentials& chap) {
   const absl::MutexLock lock(&mu_);
   if (old_.contains(generation)) {
-    RETURN_IF_ERROR(GoneAlready(tgt_->DeleteAccount(chap.user)));
+    RETURN_IF_ERROR(OkIfGone(tgt_->DeleteAccount(chap.user)));
     old_.erase(generation);
   }
-  return ThereAlready(tgt_->NewAccount(chap));
+  return OkIfThere(tgt_->NewAccount(chap));
 }
 
 // In use from now on, and not only once it is bound: DeleteOld may come in between.
 absl::Status TargetAccounts::MakeForTarget(Generation generation, const ChapCredentials& chap) {
   const absl::MutexLock lock(&mu_);
   machines_[chap.user].targets.insert(generation);
-  return ThereAlready(tgt_->NewAccount(chap));
+  return OkIfThere(tgt_->NewAccount(chap));
 }
 
 void TargetAccounts::NoteTarget(Generation generation, const std::string& machine) {
@@ -77,7 +70,7 @@ void TargetAccounts::DeleteOld() {
 bool TargetAccounts::DeleteOne() {
   if (!old_.empty()) {
     const Generation oldest = *old_.begin();
-    if (!GoneAlready(tgt_->DeleteAccount(UserOf(oldest))).ok()) return false;
+    if (!OkIfGone(tgt_->DeleteAccount(UserOf(oldest))).ok()) return false;
     old_.erase(oldest);
     return true;
   }
@@ -85,7 +78,7 @@ bool TargetAccounts::DeleteOne() {
   const auto unused = std::ranges::find_if(machines_, [&](const auto& machine) {
     return machine.second.targets.empty() && now - machine.second.unused_since >= kept_for_;
   });
-  if (unused == machines_.end() || !GoneAlready(tgt_->DeleteAccount(unused->first)).ok()) return false;
+  if (unused == machines_.end() || !OkIfGone(tgt_->DeleteAccount(unused->first)).ok()) return false;
   machines_.erase(unused);
   return true;
 }

@@ -29,7 +29,6 @@
 #include "base/hmac.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "devices/array/tgt/image_errors.h"
 #include "devices/array/tgt/target_number.h"
 #include "devices/node_id.h"
 
@@ -51,19 +50,6 @@ constexpr struct {
 };
 
 int32_t NumberOf(const GrantRow& grant) { return TargetNumber(grant.generation); }
-
-// Of an image with an id of its own, both count: a restart of the host loses its cache as any other's.
-std::string TogetherWith(const std::string& array_id, const std::string& image_id) {
-  if (image_id.empty()) return array_id;
-  return absl::BytesToHexString(HmacSha256(array_id, image_id).substr(0, array_id.size() / 2));
-}
-
-absl::Status OkIfThere(const absl::Status& status) {
-  return absl::IsAlreadyExists(status) ? absl::OkStatus() : status;
-}
-absl::Status OkIfGone(const absl::Status& status) {
-  return absl::IsNotFound(status) ? absl::OkStatus() : status;
-}
 
 }  // namespace
 
@@ -133,13 +119,12 @@ absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume, c
   RETURN_IF_ERROR(OpenImage(
       grant, backing, [&] { return OkIfThere(tgt_->NewLun(target, {.backing = backing, .sync = sync})); }));
   FAIL_POINT("array.target.lun_made");
-  ASSIGN_OR_RETURN(const std::string image_id, BeginWatch(target, backing));
+  ASSIGN_OR_RETURN(const std::string product_id, cache_ids_.BeginWatch(target, backing.errors));
   // A node that reconnects and finds another product id knows that the page cache which held its
   // acknowledged writes is gone.
-  std::string parameters =
-      absl::StrCat("vendor_id=LUNKEEPR,", ProductIdOf(image_id), ",product_rev=1,scsi_id=", volume.serial,
-                   ",scsi_sn=", volume.serial, ",thin_provisioning=", discards ? 1 : 0,
-                   ",readonly=", grant.access == Access::kReadOnly ? 1 : 0);
+  std::string parameters = absl::StrCat(
+      "vendor_id=LUNKEEPR,", product_id, ",product_rev=1,scsi_id=", volume.serial, ",scsi_sn=", volume.serial,
+      ",thin_provisioning=", discards ? 1 : 0, ",readonly=", grant.access == Access::kReadOnly ? 1 : 0);
   // The caching mode page (SBC-3) with WCE cleared: the initiator then sends no flushes, and needs none,
   // because tgtd opens the LUN's file with O_SYNC.
   if (sync)
@@ -148,50 +133,9 @@ absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume, c
   return tgt_->UpdateLun(target, parameters);
 }
 
-std::string TargetTable::ProductIdOf(const std::string& image_id) const {
-  return absl::StrCat("product_id=", TogetherWith(options_.cache_id, image_id));
-}
-
-// tgtd has the image open, and the kernel reports errors to it from now on. It may have reported those before
-// to a session that was cut to have the image opened anew, and to the watch that began with that opening.
-absl::StatusOr<std::string> TargetTable::BeginWatch(int32_t target, const LunBacking& backing) {
-  if (!backing.errors) return std::string();
-  Watched before;
-  {
-    const absl::MutexLock lock(&mu_);
-    before = std::exchange(watched_[target], {backing.errors});
-  }
-  if (before.errors) before.errors->ReadCacheId().IgnoreError();
-  ASSIGN_OR_RETURN(std::string id, backing.errors->ReadCacheId());
-  const absl::MutexLock lock(&mu_);
-  if (const auto found = watched_.find(target); found != watched_.end()) found->second.shown = id;
-  return id;
-}
-
 absl::Status TargetTable::ResumeOpen(const GrantRow& grant, const LunBacking& backing) {
-  if (backing.errors) {
-    const absl::MutexLock lock(&mu_);
-    watched_.try_emplace(NumberOf(grant), Watched{backing.errors});
-  }
+  cache_ids_.ResumeWatch(NumberOf(grant), backing.errors);
   return ResumeTarget(grant);
-}
-
-void TargetTable::ShowErrors() {
-  std::map<int32_t, Watched> watched;
-  {
-    const absl::MutexLock lock(&mu_);
-    watched = watched_;
-  }
-  for (const auto& [target, image] : watched) {
-    const absl::StatusOr<std::string> id = image.errors->ReadCacheId();
-    if (!id.ok() || *id == image.shown) continue;
-    const absl::Status shown = tgt_->UpdateLun(target, ProductIdOf(*id));
-    if (absl::IsUnavailable(shown)) return;  // and each further one would take as long to fail
-    if (!shown.ok()) continue;
-    const absl::MutexLock lock(&mu_);
-    const auto found = watched_.find(target);
-    if (found != watched_.end() && found->second.errors == image.errors) found->second.shown = *id;
-  }
 }
 
 // tgtd then uses them with an initiator that asks for them. One that does not, of a node whose program is
@@ -211,10 +155,7 @@ absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume
   const int32_t target = NumberOf(grant);
   if (IsOpen(grant)) return absl::OkStatus();
   const Connection connection = ConnectionOf(grant);
-  {
-    const absl::MutexLock lock(&mu_);
-    empty_.erase(target);
-  }
+  empty_.KeepTarget(target);
   RETURN_IF_ERROR(OkIfThere(tgt_->NewTarget(target, connection.target)));
   FAIL_POINT("array.target.made");
   for (const auto& [name, value] : kParameters)
@@ -273,10 +214,9 @@ absl::StatusOr<bool> TargetTable::DrainTarget(const GrantRow& grant) {
   }
   sessions_.Forget(target);
   accounts_.NoteGone(grant.generation, TargetAccountOf(grant).user);
-  const absl::MutexLock lock(&mu_);
   // A restoration after a restart of tgtd, begun before the release and tried again beside it.
-  if (open_.contains(target)) return false;
-  watched_.erase(target);
+  if (IsOpen(grant)) return false;
+  cache_ids_.EndWatch(target);
   return true;
 }
 
@@ -289,36 +229,8 @@ absl::Status TargetTable::DeleteDrained(int32_t target, SessionsLeft sessions) {
   if (!absl::IsFailedPrecondition(deleted)) return deleted;
   LogWarn("array", "tgtd lists a session whose commands are over: its target stays until then, without a LUN",
           {{"target", absl::StrCat(target)}});
-  const absl::MutexLock lock(&mu_);
-  empty_.insert(target);
+  empty_.Add(target);
   return absl::OkStatus();
-}
-
-void TargetTable::DeleteEmpty() {
-  std::set<int32_t> empty;
-  {
-    const absl::MutexLock lock(&mu_);
-    empty = empty_;
-  }
-  for (const int32_t target : empty) {
-    const absl::StatusOr<bool> gone = TryDeleteEmpty(target);
-    if (absl::IsUnavailable(gone.status())) return;  // and each further one would take as long to fail
-    // A login that was half done may have become a session since the last cut.
-    if (gone.ok() && !*gone) sessions_.CutSessions(target).status().IgnoreError();
-    if (gone.ok() && *gone) sessions_.Forget(target);
-  }
-}
-
-// Holds the lock meanwhile: one that OpenTarget makes anew is not deleted.
-absl::StatusOr<bool> TargetTable::TryDeleteEmpty(int32_t target) {
-  const absl::MutexLock lock(&mu_);
-  if (!empty_.contains(target)) return true;
-  const absl::Status deleted = OkIfGone(tgt_->DeleteTarget(target));
-  if (absl::IsFailedPrecondition(deleted)) return false;
-  RETURN_IF_ERROR(deleted);
-  empty_.erase(target);
-  LogInfo("array", "the target without a LUN is gone", {{"target", absl::StrCat(target)}});
-  return true;
 }
 
 // What is refused because of another image has changed nothing: the target is open still.
@@ -379,9 +291,9 @@ absl::StatusOr<std::vector<TgtTarget>> TargetTable::ReadFromTgtd() {
   ASSIGN_OR_RETURN(const std::vector<TgtTarget> all, tgt_->ListTargets());
   openings_.NoteAnswer();
   std::vector<TgtTarget> targets;
+  empty_.ForgetAll();
   const absl::MutexLock lock(&mu_);
   open_.clear();
-  empty_.clear();  // tgtd is new, or this agent
   for (const TgtTarget& target : all) {
     if (target.number == kNobodysTarget) continue;
     targets.push_back(target);

@@ -7,8 +7,6 @@
 // that is open is whole. Thread-safe; the caller keeps calls about one volume apart (VolumeGates).
 
 #include <functional>
-#include <map>
-#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -21,9 +19,11 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "devices/array/tgt/catalogue.h"
+#include "devices/array/tgt/empty_targets.h"
 #include "devices/array/tgt/image_openings.h"
 #include "devices/array/tgt/image_store.h"
 #include "devices/array/tgt/session_cutter.h"
+#include "devices/array/tgt/shown_cache_ids.h"
 #include "devices/array/tgt/target_accounts.h"
 #include "devices/array/tgt/tgt_client.h"
 
@@ -49,7 +49,9 @@ class TargetTable {
         options_(std::move(options)),
         sessions_(tgt),
         openings_(options_.opening_mark),
-        accounts_(tgt, options_.accounts_kept_for) {}
+        accounts_(tgt, options_.accounts_kept_for),
+        empty_(tgt, &sessions_),
+        cache_ids_(tgt, options_.cache_id) {}
 
   // How the node reaches it at this host.
   Connection ConnectionOf(const GrantRow& grant) const;
@@ -67,8 +69,6 @@ class TargetTable {
   // Closes the target to logins and ends its sessions. True once every command of every session is over and
   // the target is deleted, or only empty; false while something is still running: call again.
   absl::StatusOr<bool> DrainTarget(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
-  // Deletes the empty ones whose sessions have ended since. To be called about once a second.
-  void DeleteEmpty() ABSL_LOCKS_EXCLUDED(mu_);
   // Ends the sessions of a target, and closes its image once no command of them runs: true then; false: call
   // again. The target stays, offline: a login gets "try again". OpenTarget undoes it, also in the life of a
   // later agent. For a tgtd that is about to end, with its portals closed; and to have the image opened anew,
@@ -76,8 +76,8 @@ class TargetTable {
   absl::StatusOr<bool> CloseTarget(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
   // ResumeTarget of one that an agent before this one has opened, by that image.
   absl::Status ResumeOpen(const GrantRow& grant, const LunBacking& backing) ABSL_LOCKS_EXCLUDED(mu_);
-  // Has tgtd show the cache ids of images whose disk has failed to take writes. To be called often.
-  void ShowErrors() ABSL_LOCKS_EXCLUDED(mu_);
+  EmptyTargets& empty() { return empty_; }
+  ShownCacheIds& cache_ids() { return cache_ids_; }
   TargetAccounts& accounts() { return accounts_; }
   // Of all generations that had an account before these grants were read: the others' are old.
   void SetOldAccounts(const std::vector<GrantRow>& grants, std::set<Generation> generations);
@@ -96,9 +96,7 @@ class TargetTable {
 
  private:
   static ChapCredentials TargetAccountOf(const GrantRow& grant);
-  absl::Status DeleteDrained(int32_t target, SessionsLeft sessions) ABSL_LOCKS_EXCLUDED(mu_);
-  // False: it has a session still.
-  absl::StatusOr<bool> TryDeleteEmpty(int32_t target) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status DeleteDrained(int32_t target, SessionsLeft sessions);
   absl::Status AllowDigests(int32_t target, Digests digests) const;
   // `open`: a call by which tgtd opens the image of the grant.
   absl::Status OpenImage(const GrantRow& grant, const LunBacking& backing,
@@ -107,26 +105,16 @@ class TargetTable {
   absl::Status CloseImage(const GrantRow& grant, absl::FunctionRef<absl::Status()> close);
   absl::Status MakeLun(const GrantRow& grant, const Volume& volume, const LunBacking& backing);
   absl::Status DeleteLun(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::StatusOr<std::string> BeginWatch(int32_t target, const LunBacking& backing) ABSL_LOCKS_EXCLUDED(mu_);
-  std::string ProductIdOf(const std::string& image_id) const;
-
-  // An image, and the cache id of its own that tgtd shows.
-  struct Watched {
-    std::shared_ptr<const ImageErrors> errors;
-    std::string shown = {};
-  };
 
   const TgtClient* const tgt_;
   const TargetTableOptions options_;
   SessionCutter sessions_;
   ImageOpenings openings_;
   TargetAccounts accounts_;
+  EmptyTargets empty_;
+  ShownCacheIds cache_ids_;
   mutable absl::Mutex mu_;
   absl::flat_hash_set<int32_t> open_ ABSL_GUARDED_BY(mu_);
-  // Without a LUN, of grants that are gone: tgtd lists a session still. The next agent would not know them.
-  std::set<int32_t> empty_ ABSL_GUARDED_BY(mu_);
-  // Also while tgtd is dead: the kernel reports the errors of its last flushes to nobody else.
-  std::map<int32_t, Watched> watched_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace lunkeeper

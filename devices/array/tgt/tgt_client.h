@@ -91,4 +91,12 @@ class TgtClient {
   std::atomic<pid_t> process_{0};  // 0: any
 };
 
+// For a step that may have been done before: what tgtd has already, or no longer has, is success.
+inline absl::Status OkIfThere(const absl::Status& status) {
+  return absl::IsAlreadyExists(status) ? absl::OkStatus() : status;
+}
+inline absl::Status OkIfGone(const absl::Status& status) {
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
 }  // namespace lunkeeper

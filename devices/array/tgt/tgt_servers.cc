@@ -123,10 +123,10 @@ struct TgtServers::Server {
               targets.ReleaseLeftOvers();
               targets.RetryHeld();
               table.accounts().DeleteOld();
-              table.DeleteEmpty();
+              table.empty().DeleteAll();
             },
             [&catalogue, &images, number] { EndClientsOfTgtd(catalogue, images, number); }),
-        errors(kLookForErrors, [this] { table.ShowErrors(); }) {}
+        errors(kLookForErrors, [this] { table.cache_ids().ShowErrors(); }) {}
 
   // The portals first: a node that comes back is refused a connection, and tries the next portal.
   absl::Status CloseVolumes(absl::Duration within) {

@@ -1,0 +1,39 @@
+#pragma once
+// Targets without a LUN, of grants that are gone: tgtd lists a session of theirs still, and refuses to delete
+// them until it has ended. They let nobody in. Lives as long as the agent, whose successor does not know
+// them. Thread-safe. What fails is tried again with the next DeleteAll.
+
+#include <cstdint>
+#include <set>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "devices/array/tgt/session_cutter.h"
+#include "devices/array/tgt/tgt_client.h"
+
+namespace lunkeeper {
+
+class EmptyTargets {
+ public:
+  EmptyTargets(const TgtClient* tgt, SessionCutter* sessions) : tgt_(tgt), sessions_(sessions) {}
+
+  void Add(int32_t target) ABSL_LOCKS_EXCLUDED(mu_);
+  // It is about to be made anew, and stays then.
+  void KeepTarget(int32_t target) ABSL_LOCKS_EXCLUDED(mu_);
+  // tgtd is new, or this agent.
+  void ForgetAll() ABSL_LOCKS_EXCLUDED(mu_);
+  // Deletes those whose sessions have ended since. To be called about once a second.
+  void DeleteAll() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  // False: it has a session still.
+  absl::StatusOr<bool> TryDelete(int32_t target) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const TgtClient* const tgt_;
+  SessionCutter* const sessions_;
+  absl::Mutex mu_;
+  std::set<int32_t> targets_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace lunkeeper
