@@ -1,8 +1,8 @@
 #pragma once
-// When the heartbeats of each node last reached this replica, and of which nodes the plugin alone has ended,
-// for other replicas that ask. The core has the same, but on a thread of its own, which a question need not
-// wait for. Thread-safe; never blocks. Nodes that fell silent are forgotten, so that it grows with the nodes
-// that there are.
+// For other replicas that ask: when the heartbeats of each node last reached this replica, and which nodes
+// have ended their streams while their kernels go on. The core has the same, but on a thread of its own,
+// which a question need not wait for. Thread-safe; never blocks. Nodes that fell silent are forgotten, so
+// that it grows with the nodes that there are.
 
 #include <map>
 
@@ -23,7 +23,7 @@ class HeardNodes {
     std::erase_if(heard_at_, [&](const auto& entry) { return now - entry.second >= kHears; });
     std::erase_if(ended_, [&](const auto& entry) { return now - entry.second >= kSweepEvery; });
   }
-  // Its stream ended, which its kernel has closed.
+  // Its stream ended. That counts as an answer of its kernel, which alone can have closed it.
   void NoteEnd(const NodeId& node, Instant now) {
     absl::MutexLock lock(&mutex_);
     heard_at_.erase(node);
@@ -39,7 +39,7 @@ class HeardNodes {
     const auto heard = heard_at_.find(node);
     return heard != heard_at_.end() && now - heard->second < kHears;
   }
-  // Its stream ended, and its kernel goes on.
+  // Its stream ended, and its kernel has answered since, within two seconds.
   bool KernelAnswers(const NodeId& node, Instant now) const {
     absl::MutexLock lock(&mutex_);
     const auto ended = ended_.find(node);

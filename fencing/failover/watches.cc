@@ -14,8 +14,8 @@
 // After a restore of etcd a watch can be wrong without a sign of it: it goes on from a version that the new
 // history has passed by then, or the core knows from the answer to its own write what was lost with the
 // restore, and the list brings nothing that is new to the informer. Each write of the object conflicts then,
-// for ever. So conflicts that last lead to a list, and the object is delivered again in any case. A record
-// that the core has removed is written no more, so it is delivered again by the next list that there is.
+// for ever. So conflicts that last lead to a list, and the object is delivered again in any case. Of a record
+// that the core has removed no write conflicts. So the next list, whenever it comes, delivers that one again.
 namespace lunkeeper::fencing {
 namespace {
 

@@ -18,10 +18,11 @@ namespace lunkeeper {
 void EndClientsOfTgtd(Catalogue& catalogue, const ImageStore& images, int tgtd);
 // tgtd has closed the image of this grant. The caller is inside the volume's gate.
 void EndClientsOfClosed(Catalogue& catalogue, const ImageStore& images, const GrantRow& grant);
-// A LUN of this grant was opened, and then these clients were `seen` to have the image open; `known` are the
-// ones of before that. A shared volume that moves from node to node, and is never without a grant, would
-// gain one client each time. The others have ended if each LUN that may be open accounts for one that is
-// seen: a list that lacks a client which lives, as when its OSD was just started, is too short.
+// For a shared volume that moves from node to node, is never without a grant, and would gain a client each
+// time. A LUN of this grant has just been opened. `known`: the image's clients that were registered before
+// that; `seen`: the ones that have it open after that. Clients that are known and not seen have ended, if as
+// many are seen as LUNs may be open. Fewer mean a list that lacks clients which live, as when an OSD has
+// just started: then nobody has ended.
 void EndClientsNotSeen(Catalogue& catalogue, const ImageStore& images, const GrantRow& grant,
                        const std::set<std::string>& known, const std::set<std::string>& seen);
 
