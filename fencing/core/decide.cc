@@ -287,8 +287,10 @@ void Decide(State& state, const NodeId& node, Classification classification) {
   }
   if (classification.fast && !state.limits.SelfTest(node, state.evidence, state.now).empty())
     classification = ClassifySlowly(state, node);
-  state.ReportOnce(
-      {.kind = ReportKind::kClassification, .node = node, .text = std::string(classification.what)});
+  // Of one that only its fence still shows there is nothing to say.
+  if (state.evidence.nodes().contains(node))
+    state.ReportOnce(
+        {.kind = ReportKind::kClassification, .node = node, .text = std::string(classification.what)});
   const std::string requester = RequesterOf(state, node);
   const bool manual = !requester.empty();
   if (requester == kByMachine && IsCoveredByMachine(state, node))

@@ -70,15 +70,57 @@ TEST_CASE("nodes that are gone for an hour are forgotten, and no witnesses of th
     rig.Hear(Instance(name, 1));
   }
   rig.core.Step({rig.now, ApiSynced{}});
-  const auto remaining = Instance("n0", 1), held = Instance("n1", 1), fenced = Instance("n2", 1);
-  rig.core.Step({rig.now, ArrayView{ArrayId("a1"), rig.now, {{VolumeId("v1"), held, 1}}, {{fenced, 7, {}}}}});
+  const auto remaining = Instance("n0", 1), held = Instance("n1", 1), recorded = Instance("n2", 1);
+  rig.core.Step(
+      {rig.now,
+       ArrayView{ArrayId("a1"), rig.now, {{VolumeId("v1"), held, 1}}, {{Instance("n3", 1), 7, {}}}}});
+  NodeFence record;
+  record.node = recorded;
+  rig.core.Step({rig.now, FenceSeen{record}});
   for (int i = 1; i < 10; ++i) rig.core.Step({rig.now, NodeGone{NodeName("n" + std::to_string(i))}});
   rig.Wait(3500_s);
   CHECK(rig.CountNodes() == 10);
   rig.Wait(300_s);
   CHECK(rig.CountNodes() == 3);
-  for (const NodeId& node : {remaining, held, fenced})
+  for (const NodeId& node : {remaining, held, recorded})
     CHECK(rig.core.state().evidence.nodes().contains(node));
+}
+
+TEST_CASE("nodes that died fenced and are gone for good fail no self-test after an hour") {
+  HeartbeatRig rig;
+  const auto live = [&] {
+    for (int i = 0; i < 5; ++i) rig.Hear(Instance("live" + std::to_string(i), 1));
+  };
+  const auto self_test = [&] {
+    const State& state = rig.core.state();
+    return state.limits.SelfTest(Instance("live0", 1), state.evidence, state.now);
+  };
+  for (int i = 0; i < 5; ++i) rig.See(Instance("live" + std::to_string(i), 1));
+  live();
+  std::vector<ArrayFence> fences;
+  for (int i = 0; i < 20; ++i) {
+    const auto dead = Instance("spot" + std::to_string(i), 1);
+    rig.See(dead);
+    rig.Hear(dead);
+    fences.push_back({dead, static_cast<Generation>(7 + i), {}});
+    rig.core.Step({rig.now, NodeGone{NameOf(dead)}});
+  }
+  rig.core.Step({rig.now, ApiSynced{}});
+  rig.core.Step({rig.now, ArrayView{ArrayId("a1"), rig.now, {}, fences}});
+  const auto come_back = [&] {
+    rig.core.Step({rig.now, ApiSynced{}});
+    for (int i = 0; i < 40; ++i, rig.now += 250_ms) {
+      live();
+      rig.core.Step({rig.now, ApiAlive{}});
+      rig.core.Step({rig.now, Tick{}});
+    }
+  };
+  rig.Wait(3000_s);
+  come_back();
+  CHECK(self_test() == "too few of the other nodes are heard");
+  rig.Wait(3700_s);
+  come_back();
+  CHECK(self_test().empty());
 }
 
 TEST_CASE("a lease that comes after its Node was deleted keeps no node alive") {

@@ -93,10 +93,9 @@ void State::ForgetNodes() {
   std::erase_if(wanted, [&](const auto& request) { return now - request.second.at >= kRequestLasts; });
   std::erase_if(crash_loops,
                 [&](const auto& loop) { return now - loop.second.seen_at >= settings.crash_loop_over; });
-  const auto needed = [&](const NodeId& node) {
-    return cluster.FindFence(node) || !arrays.FencesOf(node).empty();
-  };
-  for (const auto& node : evidence.ForgetNodes(now, needed)) {
+  // A fence at an array may stay for good, and alone is no reason: it is seen there when the node returns.
+  const auto recorded = [&](const NodeId& node) { return cluster.FindFence(node) != nullptr; };
+  for (const auto& node : evidence.ForgetNodes(now, recorded)) {
     due.erase(node);
     unrecorded.erase(node);
     decided_dead.erase(node);
