@@ -4,7 +4,8 @@
 //
 // A node that is not to be trusted can say what it likes, and each change is a write to the API server: so of
 // each volume a change is taken over at most each kSettles, and what a machine has more than its heartbeats
-// name as present is forgotten. Nodes repeat what they say, so nothing is missed for long.
+// name as present is forgotten. Nodes repeat what they say, so nothing is missed for long. A machine that has
+// said nothing for kForget is forgotten: it died in use, and may never come back.
 
 #include <map>
 #include <optional>
@@ -22,6 +23,7 @@ class DetailsBoard {
   // `present`: all volumes that the node has.
   void OnDetails(const NodeId& node, const VolumeSet& present, const DeviceDetails& details, Instant now) {
     absl::MutexLock lock(&mutex_);
+    ForgetMachines(now);
     const auto known = machines_.find(NameOf(node));
     if (present.empty() || (known != machines_.end() && known->second.node != node)) {
       if (known != machines_.end()) machines_.erase(known);
@@ -29,6 +31,7 @@ class DetailsBoard {
     }
     Machine& machine = machines_[NameOf(node)];
     machine.node = node;
+    machine.said_at = now;
     std::erase_if(machine.volumes, [&](const auto& each) { return !present.contains(each.first); });
     for (const auto& [volume, detail] : details) {
       if (!present.contains(volume)) continue;
@@ -47,18 +50,26 @@ class DetailsBoard {
   }
 
  private:
-  static constexpr Span kSettles = 5_s;
+  static constexpr Span kSettles = 5_s, kForget = 3600_s, kSweepEvery = 60_s;
   struct Kept {
     DeviceDetail detail;
     Instant changed_at;
   };
   struct Machine {
     NodeId node;
+    Instant said_at;
     std::map<VolumeId, Kept> volumes;
   };
 
+  void ForgetMachines(Instant now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (now - swept_at_ < kSweepEvery) return;
+    swept_at_ = now;
+    std::erase_if(machines_, [&](const auto& machine) { return now - machine.second.said_at >= kForget; });
+  }
+
   mutable absl::Mutex mutex_;
   std::map<NodeName, Machine> machines_ ABSL_GUARDED_BY(mutex_);
+  Instant swept_at_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lunkeeper::fencing

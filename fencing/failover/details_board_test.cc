@@ -39,4 +39,15 @@ TEST_CASE("a node cannot describe what it does not have, nor have each heartbeat
   CHECK(board.Find(kHere, kVolumeA).device == "/dev/loop9");
 }
 
+TEST_CASE("what a machine said that died in use is forgotten after an hour, and not before") {
+  const NodeId other("n2.00000000000000aa");
+  DetailsBoard board;
+  board.OnDetails(kHere, {kVolumeA}, {{kVolumeA, On("/dev/loop1")}}, Instant(100_s));
+  board.OnDetails(other, {kVolumeB}, {{kVolumeB, On("/dev/loop2")}}, Instant(3600_s));
+  CHECK(board.Find(kHere, kVolumeA).device == "/dev/loop1");
+  board.OnDetails(other, {kVolumeB}, {}, Instant(3760_s));
+  CHECK(board.Find(kHere, kVolumeA).device.empty());
+  CHECK(board.Find(other, kVolumeB).device == "/dev/loop2");
+}
+
 }  // namespace lunkeeper::fencing
