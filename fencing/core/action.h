@@ -48,6 +48,7 @@ struct RemoveNodeFence {
   NodeId node;
   Uid uid;
   Version version;
+  bool deleting = false;  // it has been deleted, and only its finalizers are left
 };
 struct FenceNode {
   ArrayId array;

@@ -236,7 +236,8 @@ void WriteToFind(State& state, const NodeFence& record) {
 void RemoveRecord(State& state, const NodeFence& record) {
   if (record.uid.empty()) return WriteToFind(state, record);
   const CallKey key{.kind = CallKey::Kind::kRemoveRecord, .uid = record.uid};
-  state.outbox.CallOnce(key, RemoveNodeFence{record.node, record.uid, record.version}, state.now);
+  state.outbox.CallOnce(key, RemoveNodeFence{record.node, record.uid, record.version, record.deleting},
+                        state.now);
 }
 
 void RefuseRecord(State& state, const NodeFence& record) {

@@ -65,7 +65,8 @@ class FailoverController final : public Failover {
   FailoverController(const FailoverOptions& options, lunkeeper::Arrays& arrays, kube::KubeClient& client)
       : options_(options),
         executor_(options.executor),
-        kube_(client, options.lease, options.self, ToAbsl(options.settings.lease), executor_),
+        kube_(client, options.lease, options.self, ToAbsl(options.settings.lease), executor_,
+              {.may_write = [this] { return actions_.MayWrite(); }}),
         loop_(executor_),
         core_(options.settings, options.self),
         objects_([this](auto what) { OnObject(std::move(what)); }),
@@ -96,8 +97,7 @@ class FailoverController final : public Failover {
     kube_.LeaveLease();
   }
 
-  // On gRPC's threads, thousands of times a second. The answer needs no decision, so it comes from the board
-  // at once; the core gets the heartbeat with its next tick.
+  // On gRPC's threads, all the time. The board answers at once; the core gets it with its next tick.
   FencesByArray OnHeartbeat(Heartbeat heartbeat) override {
     FencesByArray fences = board_.FencesOf(heartbeat.node);
     heard_.NoteHeartbeat(heartbeat.node, NowOn(executor_));
@@ -216,8 +216,7 @@ void FailoverController::ComplainIfNotSynced(Instant now) {
   complained_ = true;
   LogError("failover",
            "failover does not act, and only volumes are served: these cannot be watched; is the "
-           "CustomResourceDefinition "
-           "of NodeFences installed, and may this account list them?",
+           "CustomResourceDefinition of NodeFences installed, and may this account list them?",
            {{"missing", absl::StrJoin(watches_->missing(), " ")}});
   recorder_.OnLeadership(
       absl::StrCat("does not act: not watched yet: ", absl::StrJoin(watches_->missing(), " ")));

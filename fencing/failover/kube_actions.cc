@@ -15,8 +15,6 @@
 namespace lunkeeper::fencing {
 namespace {
 
-// Shorter than the lease, so that a call cannot outlive the leadership under which it was made by much.
-constexpr absl::Duration kCallTimeout = absl::Seconds(3);
 constexpr int kTaintTries = 50;  // within that time
 // Since a NodeFence was deleted, for the finalizers of others, when its node has to be failed over again.
 constexpr absl::Duration kOthersTime = absl::Minutes(1);
@@ -73,7 +71,21 @@ Answer FromApi(absl::Status status) {
   return answer;
 }
 
-kube::Limits KubeActions::CallLimits() const { return {executor_.WallNow() + kCallTimeout}; }
+kube::Limits KubeActions::CallLimits() const { return {executor_.WallNow() + rules_.first_timeout}; }
+
+Answer KubeActions::RunTimed(const std::string& call,
+                             const std::function<Answer(const kube::Limits&)>& action) {
+  Answer answer = action({executor_.WallNow() + times_.TimeFor(call)});
+  times_.NoteAnswer(call, answer.status, NowOn(executor_));
+  return answer;
+}
+
+absl::StatusOr<kube::Json> KubeActions::PatchIfLeading(const kube::ObjectRef& object, const kube::Json& merge,
+                                                       const kube::Preconditions& only_if,
+                                                       const kube::Limits& limits) {
+  if (!rules_.may_write()) return absl::CancelledError("this replica leads no more");
+  return client_.Patch(object, merge, only_if, limits);
+}
 
 absl::StatusOr<LeaseSeen> KubeActions::ReadLease() {
   LeaseSeen seen;
@@ -179,24 +191,25 @@ std::optional<Finalizers> KubeActions::FinalizersOf(const NodeFence& fence) {
 // The core fences as soon as it sees what is written here. So a record that a person made, and may delete at
 // any time, gets our finalizer in the same write. Our own have had it from the start. A fence without volumes
 // has nothing to lift, so its object may go at once, and one that is being deleted can get no finalizer.
-absl::StatusOr<kube::Json> KubeActions::ChangeRecord(const NodeFence& fence, const Timeline& timeline) {
+absl::StatusOr<kube::Json> KubeActions::ChangeRecord(const NodeFence& fence, const Timeline& timeline,
+                                                     const kube::Limits& limits) {
   kube::Json patch = RecordPatch(fence, timeline);
   if (fence.is_manual() && !fence.deleting && !fence.volumes.empty()) {
     const auto known = FinalizersOf(fence);
     if (!known) return absl::AbortedError("its NodeFence has changed");
     if (!HasOurs(*known)) patch["metadata"]["finalizers"] = WithOurs(*known);
   }
-  return client_.Patch(RefOf(fence.node), patch, {fence.uid.value(), fence.version.value()}, CallLimits());
+  return PatchIfLeading(RefOf(fence.node), patch, {fence.uid.value(), fence.version.value()}, limits);
 }
 
 // A hook that has lost its object is better than pods without their data. The next creation succeeds.
-void KubeActions::DropStuckRecord(const kube::Json& object) {
+void KubeActions::DropStuckRecord(const kube::Json& object, const kube::Limits& limits) {
   const auto deleted = kube::ParseMicroTime(kube::TextAt(object, {"metadata", "deletionTimestamp"}));
   const RecordFacts old = ReadRecord(object);
   if (!old.IsReleased() || !deleted.ok() || executor_.WallNow() - *deleted < kOthersTime) return;
   const auto dropped =
-      client_.Patch(RefOf(old.fence.node), {{"metadata", {{"finalizers", kube::Json::array()}}}},
-                    {old.fence.uid.value(), old.fence.version.value()}, CallLimits());
+      PatchIfLeading(RefOf(old.fence.node), {{"metadata", {{"finalizers", kube::Json::array()}}}},
+                     {old.fence.uid.value(), old.fence.version.value()}, limits);
   LogWarn("failover",
           "an old NodeFence keeps its node from being failed over: others' finalizers are removed",
           {{"fence", old.fence.node.value()},
@@ -204,16 +217,22 @@ void KubeActions::DropStuckRecord(const kube::Json& object) {
            {"status", dropped.status().ToString()}});
 }
 
-// Creation needs no precondition: the name is the node id, so a second record of the same node conflicts.
 Answer KubeActions::PutRecord(const PutNodeFence& call, const Timeline& timeline) {
+  return RunTimed("put " + call.fence.node.value(),
+                  [&](const kube::Limits& limits) { return StoreRecord(call, timeline, limits); });
+}
+
+// Creation needs no precondition: the name is the node id, so a second record of the same node conflicts.
+Answer KubeActions::StoreRecord(const PutNodeFence& call, const Timeline& timeline,
+                                const kube::Limits& limits) {
   const NodeFence& fence = call.fence;
   const bool is_new = fence.version.empty();
-  const auto stored = is_new ? client_.Create({kNodeFences, "", ""}, NewRecord(fence, timeline), CallLimits())
-                             : ChangeRecord(fence, timeline);
+  const auto stored = is_new ? client_.Create({kNodeFences, "", ""}, NewRecord(fence, timeline), limits)
+                             : ChangeRecord(fence, timeline, limits);
   if (stored.ok()) NoteStored(fence, *stored);
   Answer answer = StoredAnswer(stored);
   if (answer.done.outcome != Outcome::kConflict) return answer;
-  const auto found = FindObject(client_, {kNodeFences}, fence.node.value(), CallLimits());
+  const auto found = FindObject(client_, {kNodeFences}, fence.node.value(), limits);
   if (!found.ok()) return answer;
   const RecordFacts now = ReadRecord(*found);
   if (now.fence.version == fence.version) {
@@ -221,40 +240,57 @@ Answer KubeActions::PutRecord(const PutNodeFence& call, const Timeline& timeline
     answer.done.outcome = Outcome::kFailed;
     NoteRecord(fence.node, &now);
   } else if (is_new) {
-    DropStuckRecord(*found);
+    DropStuckRecord(*found, limits);
   }
   return answer;
 }
 
-// The finalizer keeps the object until the last call. When this process dies before that, the next leader
-// sees an object that is being deleted, and finishes.
 Answer KubeActions::RemoveRecord(const RemoveNodeFence& call) {
+  return RunTimed("remove " + call.uid.value(),
+                  [&](const kube::Limits& limits) { return DeleteRecord(call, limits); });
+}
+
+// The finalizer keeps the object until the last call. When this process dies before that, the next leader
+// sees an object that is being deleted, and finishes. It is not deleted again then: a slow webhook would take
+// the time from the last call each time.
+Answer KubeActions::DeleteRecord(const RemoveNodeFence& call, const kube::Limits& limits) {
   const auto ref = RefOf(call.node);
-  const absl::Status deleted =
-      client_.Delete(ref, {call.uid.value(), call.version.value()}, std::nullopt, CallLimits());
-  if (!deleted.ok()) return FromApi(deleted);
-  const auto left = FindObject(client_, {kNodeFences}, call.node.value(), CallLimits());
+  if (!call.deleting) {
+    const absl::Status deleted =
+        client_.Delete(ref, {call.uid.value(), call.version.value()}, std::nullopt, limits);
+    if (!deleted.ok()) return FromApi(deleted);
+  }
+  const auto left = FindObject(client_, {kNodeFences}, call.node.value(), limits);
   if (!left.ok()) return FromApi(left.status());
   if (kube::TextAt(*left, {"metadata", "uid"}) != call.uid.value()) return FromApi(absl::OkStatus());
+  const std::string version = kube::TextAt(*left, {"metadata", "resourceVersion"});
+  if (call.deleting && version != call.version.value())
+    return FromApi(absl::AbortedError("its NodeFence has changed"));
   const auto released =
-      client_.Patch(ref, {{"metadata", {{"finalizers", WithoutOurs(ReadRecord(*left).finalizers)}}}},
-                    {call.uid.value(), kube::TextAt(*left, {"metadata", "resourceVersion"})}, CallLimits());
+      PatchIfLeading(ref, {{"metadata", {{"finalizers", WithoutOurs(ReadRecord(*left).finalizers)}}}},
+                     {call.uid.value(), version}, limits);
   return FromApi(absl::IsNotFound(released.status()) ? absl::OkStatus() : released.status());
+}
+
+Answer KubeActions::WriteTaint(const SetTaint& call, const Uid& uid, const std::string& taints) {
+  const std::string what = call.taint == OurTaint::kFenced ? "taint " : "plugin taint ";
+  return RunTimed(what + call.node.value(),
+                  [&](const kube::Limits& limits) { return StoreTaints(call, uid, taints, limits); });
 }
 
 // What counts is that the taints are those which the core has seen. A kubelet may write to the status of its
 // Node as often as it likes, and one that was broken into could keep the taint away for ever with that.
-Answer KubeActions::WriteTaint(const SetTaint& call, const Uid& uid, const std::string& taints) {
+Answer KubeActions::StoreTaints(const SetTaint& call, const Uid& uid, const std::string& taints,
+                                const kube::Limits& limits) {
   const bool of_fence = call.taint == OurTaint::kFenced;
   const std::string value = call.value.empty() ? ""
                             : of_fence         ? TaintValueOf(NodeId(call.value))
                                                : kPluginSilent;
   const auto after = WithTaint(taints, value, of_fence ? kTaintKey : kPluginTaintKey);
-  const kube::Limits limits = CallLimits();
   std::string version = call.expected.value();
   for (int tries = 0;; ++tries) {
-    const auto stored = client_.Patch({kube::kNodes, "", call.node.value()}, {{"spec", {{"taints", after}}}},
-                                      {uid.value(), version}, limits);
+    const auto stored = PatchIfLeading({kube::kNodes, "", call.node.value()}, {{"spec", {{"taints", after}}}},
+                                       {uid.value(), version}, limits);
     Answer answer = StoredAnswer(stored);
     if (!absl::IsAborted(stored.status()) || tries >= kTaintTries) return answer;
     const auto now = FindObject(client_, {kube::kNodes}, call.node.value(), limits);
@@ -272,11 +308,12 @@ Answer KubeActions::WriteTaint(const SetTaint& call, const Uid& uid, const std::
 Answer KubeActions::FailPod(const DeletePod& call) {
   auto pod = RefOf(call.pod);
   pod.subresource = "status";
-  const auto failed = client_.Patch(pod, FailedStatus(), {.uid = call.uid.value()}, CallLimits());
-  if (!absl::IsPermissionDenied(failed.status()) && !absl::IsInvalidArgument(failed.status()))
-    return FromApi(failed.status());
+  const Answer failed = RunTimed("fail " + call.uid.value(), [&](const kube::Limits& limits) {
+    return FromApi(client_.Patch(pod, FailedStatus(), {.uid = call.uid.value()}, limits).status());
+  });
+  if (!absl::IsPermissionDenied(failed.status) && !absl::IsInvalidArgument(failed.status)) return failed;
   LogWarn("failover", "a Job's pod cannot be marked as failed, and may not be replaced",
-          {{"pod", call.pod.value()}, {"error", std::string(failed.status().message())}});
+          {{"pod", call.pod.value()}, {"error", std::string(failed.status.message())}});
   return FromApi(absl::OkStatus());
 }
 
@@ -284,16 +321,20 @@ Answer KubeActions::RemovePod(const DeletePod& call) {
   // Grace zero removes the object at once, which is right only after the fence: the node may still run the
   // pod.
   const auto grace = call.grace == Grace::kNone ? std::make_optional(absl::ZeroDuration()) : std::nullopt;
-  return FromApi(client_.Delete(RefOf(call.pod), {.uid = call.uid.value()}, grace, CallLimits()));
+  return RunTimed("delete " + call.uid.value(), [&](const kube::Limits& limits) {
+    return FromApi(client_.Delete(RefOf(call.pod), {.uid = call.uid.value()}, grace, limits));
+  });
 }
 
 Answer KubeActions::ChargeVolume(const fencing::ChargeVolume& call, const std::string& name,
                                  const Version& version) {
   kube::Json value = nullptr;
   if (!call.nodes.empty()) value = MountDeathsOf(call.nodes);
-  return StoredAnswer(client_.Patch({kPersistentVolumes, "", name},
-                                    {{"metadata", {{"annotations", {{kMountDeathsKey, value}}}}}},
-                                    {"", version.value()}, CallLimits()));
+  return RunTimed("charge " + name, [&](const kube::Limits& limits) {
+    return StoredAnswer(client_.Patch({kPersistentVolumes, "", name},
+                                      {{"metadata", {{"annotations", {{kMountDeathsKey, value}}}}}},
+                                      {"", version.value()}, limits));
+  });
 }
 
 // `kubectl describe` shows the events of an object's uid, which for the lease is known only here.

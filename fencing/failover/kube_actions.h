@@ -1,8 +1,9 @@
 #pragma once
 // Runs the core's actions on the API server: one call each, with a time limit and with the preconditions that
 // the action names. Blocks; thread-safe. Every action may be repeated: one whose effect is there already is
-// OK or a conflict, never an error.
+// OK or a conflict, never an error. One that timed out has more time when it is repeated (call_times.h).
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "base/executor.h"
 #include "fencing/core/action.h"
 #include "fencing/core/event.h"
+#include "fencing/failover/call_times.h"
 #include "fencing/failover/record.h"
 #include "fencing/kube/kube_client.h"
 #include "fencing/kube/lease.h"
@@ -29,16 +31,26 @@ struct Answer {
 // Converts the status of a call to the API server.
 Answer FromApi(absl::Status status);
 
+struct CallRules {
+  // Shorter than the lease, so that the first try of a call cannot outlive the leadership under which it was
+  // made by much.
+  absl::Duration first_timeout = absl::Seconds(3);
+  // Whether this replica may still write: asked before each write that follows another call.
+  std::function<bool()> may_write = [] { return true; };
+};
+
 class KubeActions {
  public:
   // `self` is this replica's name in the lease.
   KubeActions(kube::KubeClient& client, kube::LeaseName lease, std::string self,
-              absl::Duration lease_duration, Executor& executor = RealExecutor())
+              absl::Duration lease_duration, Executor& executor = RealExecutor(), CallRules rules = {})
       : client_(client),
         lease_(std::move(lease)),
         self_(std::move(self)),
         duration_(lease_duration),
-        executor_(executor) {}
+        executor_(executor),
+        rules_(std::move(rules)),
+        times_(rules_.first_timeout) {}
 
   absl::StatusOr<LeaseSeen> ReadLease();
   // GONE: there is no such Node.
@@ -73,15 +85,27 @@ class KubeActions {
   std::optional<Finalizers> FinalizersOf(const NodeFence& fence);
   // It was stored over the version that the fence has.
   void NoteStored(const NodeFence& fence, const kube::Json& object);
-  absl::StatusOr<kube::Json> ChangeRecord(const NodeFence& fence, const Timeline& timeline);
+  // `action` with the limits of all its calls together; `call` as in CallTimes.
+  Answer RunTimed(const std::string& call, const std::function<Answer(const kube::Limits&)>& action);
+  Answer StoreRecord(const PutNodeFence& call, const Timeline& timeline, const kube::Limits& limits);
+  Answer DeleteRecord(const RemoveNodeFence& call, const kube::Limits& limits);
+  Answer StoreTaints(const SetTaint& call, const Uid& uid, const std::string& taints,
+                     const kube::Limits& limits);
+  absl::StatusOr<kube::Json> ChangeRecord(const NodeFence& fence, const Timeline& timeline,
+                                          const kube::Limits& limits);
   // If it is over for us, and others have had their time to finish with it.
-  void DropStuckRecord(const kube::Json& object);
+  void DropStuckRecord(const kube::Json& object, const kube::Limits& limits);
+  // CANCELLED: this replica may not write any more.
+  absl::StatusOr<kube::Json> PatchIfLeading(const kube::ObjectRef& object, const kube::Json& merge,
+                                            const kube::Preconditions& only_if, const kube::Limits& limits);
 
   kube::KubeClient& client_;
   const kube::LeaseName lease_;
   const std::string self_;
   const absl::Duration duration_;
   Executor& executor_;
+  const CallRules rules_;
+  CallTimes times_;
   absl::Mutex mu_;
   kube::Lease last_ ABSL_GUARDED_BY(mu_);                             // as last read or written
   std::map<NodeId, SeenFinalizers> finalizers_ ABSL_GUARDED_BY(mu_);  // as last seen or written

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <functional>
 
 #include "fencing/failover/facts.h"
 #include "fencing/failover/testing/fake_api.h"
@@ -184,6 +185,98 @@ TEST_CASE("finalizers that others have put on a NodeFence stay until these remov
   CHECK(finalizers() == kube::Json{"others/audit"});
   CHECK(ReadRecord(api.Get(path)).IsReleased());
   api.Merge(path, {{"metadata", {{"finalizers", nullptr}}}});
+}
+
+TEST_CASE("a write that a webhook holds for longer than the first try lasts is done by a later try") {
+  const auto hold = absl::Milliseconds(350);
+  FakeApi api([](const std::string&) {},
+              [&](kube::Exchange& exchange) {
+                if (exchange.method == "GET" || exchange.Hold(hold)) return false;
+                exchange.Cut();  // the caller has hung up, so nothing is stored
+                return true;
+              });
+  const auto client = api.Client();
+  KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4),
+                      RealExecutor(), {.first_timeout = absl::Milliseconds(150)});
+  const auto done = [](const std::function<Outcome()>& write) {
+    CHECK(write() == Outcome::kFailed);
+    for (int tries = 1; tries < 8; ++tries)
+      if (write() == Outcome::kOk) return true;
+    return false;
+  };
+  const std::string node = "/api/v1/nodes/n1", pod = "/api/v1/namespaces/db/pods/db-0";
+  const auto metadata = [&](const std::string& path, const char* field) {
+    return kube::TextAt(api.Get(path), {"metadata", field});
+  };
+  NodeFence fence;
+  fence.node = NodeId("n1.00000000000000aa");
+  SECTION("a NodeFence is made, and removed, which takes two writes") {
+    const std::string record = "/apis/lunkeeper.io/v1alpha1/nodefences/" + fence.node.value();
+    CHECK(done([&] { return actions.PutRecord({fence}, {}).done.outcome; }));
+    CHECK(done([&] {
+      const RemoveNodeFence call{fence.node, Uid(metadata(record, "uid")),
+                                 Version(metadata(record, "resourceVersion")),
+                                 !metadata(record, "deletionTimestamp").empty()};
+      return actions.RemoveRecord(call).done.outcome;
+    }));
+    CHECK(api.Get(record).is_null());
+  }
+  SECTION("a Node is tainted") {
+    api.Put(node, kube::Json::object());
+    const SetTaint taint{NodeName("n1"), Version(metadata(node, "resourceVersion")), fence.node.value()};
+    CHECK(done([&] { return actions.WriteTaint(taint, Uid(metadata(node, "uid")), "").done.outcome; }));
+  }
+  SECTION("a pod is deleted") {
+    api.Put(pod, kube::Json::object());
+    const DeletePod call{PodId("db/db-0"), Uid(metadata(pod, "uid")), Grace::kNone};
+    CHECK(done([&] { return actions.RemovePod(call).done.outcome; }));
+  }
+}
+
+TEST_CASE("only a call that timed out again and again gets more time, and only while it is repeated") {
+  const auto late = absl::DeadlineExceededError("late");
+  const auto times = [](const CallTimes& of, const char* call) {
+    return absl::ToInt64Seconds(of.TimeFor(call));
+  };
+  CallTimes calls(absl::Seconds(3));
+  CHECK(times(calls, "put n1") == 3);
+  for (const int expected : {6, 12, 12}) {
+    calls.NoteAnswer("put n1", late, Instant(100_s));
+    CHECK(times(calls, "put n1") == expected);
+  }
+  CHECK(times(calls, "put n2") == 3);
+  calls.NoteAnswer("put n2", late, Instant(130_s));
+  calls.NoteAnswer("put n2", absl::AbortedError("no"), Instant(131_s));
+  CHECK(times(calls, "put n2") == 3);
+  CHECK(times(calls, "put n1") == 12);
+  calls.NoteAnswer("put n2", late, Instant(160_s));
+  CHECK(times(calls, "put n1") == 3);
+}
+
+TEST_CASE("a replica that loses the lease between two calls of one action writes no more") {
+  std::atomic<bool> leads = true;
+  FakeApi api([&](const std::string& write) {
+    if (write.starts_with("DELETE")) leads = false;
+  });
+  const auto client = api.Client();
+  KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4),
+                      RealExecutor(), {.may_write = [&] { return leads.load(); }});
+  NodeFence fence;
+  fence.node = NodeId("n1.00000000000000aa");
+  REQUIRE(actions.PutRecord({fence}, {}).done.outcome == Outcome::kOk);
+  const std::string path = "/apis/lunkeeper.io/v1alpha1/nodefences/" + fence.node.value();
+  const auto remove = [&] {
+    const kube::Json record = api.Get(path);
+    return actions
+        .RemoveRecord({fence.node, Uid(kube::TextAt(record, {"metadata", "uid"})),
+                       Version(kube::TextAt(record, {"metadata", "resourceVersion"})), !leads})
+        .done.outcome;
+  };
+  CHECK(remove() == Outcome::kFailed);
+  CHECK(api.CountWrites("PATCH ") == 0);
+  CHECK(remove() == Outcome::kFailed);
+  CHECK(api.CountWrites("DELETE ") == 1);
+  CHECK_FALSE(api.Get(path).is_null());
 }
 
 TEST_CASE("a person's NodeFence that has changed since, or is gone, gets neither status nor finalizer") {

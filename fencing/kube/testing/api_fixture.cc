@@ -1,5 +1,6 @@
 #include "fencing/kube/testing/api_fixture.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -79,6 +80,10 @@ class TlsExchange final : public Exchange {
   void Cut() override {
     ::shutdown(stream_.next_layer().native_handle(), SHUT_RDWR);
     cut_ = true;
+  }
+  bool Hold(absl::Duration time) override {
+    pollfd client{.fd = stream_.next_layer().native_handle(), .events = POLLIN | POLLRDHUP, .revents = 0};
+    return ::poll(&client, 1, static_cast<int>(absl::ToInt64Milliseconds(time))) == 0;
   }
   void Hang() override {
     char byte = 0;

@@ -15,6 +15,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "base/testing/test_host.h"
 #include "fencing/kube/config.h"
 #include "fencing/kube/json.h"
@@ -46,6 +47,8 @@ class Exchange {
   void Event(const std::string& type, const Json& object);
   // Closes the connection at once, whatever was said so far.
   virtual void Cut() = 0;
+  // Says nothing for so long. False: the client has gone meanwhile, or the server ends.
+  virtual bool Hold(absl::Duration time) = 0;
   // Says nothing until the client has gone or the server ends.
   virtual void Hang() = 0;
 };
