@@ -122,6 +122,7 @@ class FailoverController final : public Failover {
     return options_.removed_arrays ? options_.removed_arrays() : std::set<std::string>();
   }
   void ChangeSettings(const Settings& settings) override {
+    heard_.SetProbation(settings.probation);
     loop_.PostJob([this, settings](Instant) { core_.ChangeSettings(settings); });
   }
   void ReportMetrics(Metrics& metrics) override;
@@ -155,7 +156,7 @@ class FailoverController final : public Failover {
   KubeActions kube_;
   Loop loop_;
   FenceBoard board_;
-  HeardNodes heard_;
+  HeardNodes heard_{options_.settings.probation};
   LimitsBoard limits_;
   DetailsBoard details_;
   SightBoard sights_;

@@ -14,6 +14,12 @@ namespace lunkeeper::fencing {
 
 class HeardNodes {
  public:
+  // `probation`: of Settings. A plugin that is away for longer is not being upgraded.
+  explicit HeardNodes(Span probation) : probation_(probation) {}
+  void SetProbation(Span probation) {
+    absl::MutexLock lock(&mutex_);
+    probation_ = probation;
+  }
   void NoteHeartbeat(const NodeId& node, Instant now) {
     absl::MutexLock lock(&mutex_);
     heard_at_[node] = now;
@@ -21,39 +27,48 @@ class HeardNodes {
     if (now - swept_at_ < kSweepEvery) return;
     swept_at_ = now;
     std::erase_if(heard_at_, [&](const auto& entry) { return now - entry.second >= kHears; });
-    std::erase_if(ended_, [&](const auto& entry) { return now - entry.second >= kSweepEvery; });
+    std::erase_if(ended_, [&](const auto& entry) { return now - entry.second.answered_at >= kSweepEvery; });
   }
   // Its stream ended. That counts as an answer of its kernel, which alone can have closed it.
   void NoteEnd(const NodeId& node, Instant now) {
     absl::MutexLock lock(&mutex_);
     heard_at_.erase(node);
-    ended_[node] = now;
+    ended_[node] = {now, now};
   }
   // Its kernel answered a probe.
   void NoteAnswer(const NodeId& node, Instant now) {
     absl::MutexLock lock(&mutex_);
-    if (const auto ended = ended_.find(node); ended != ended_.end()) ended->second = now;
+    if (const auto ended = ended_.find(node); ended != ended_.end()) ended->second.answered_at = now;
   }
   bool Hears(const NodeId& node, Instant now) const {
     absl::MutexLock lock(&mutex_);
     const auto heard = heard_at_.find(node);
     return heard != heard_at_.end() && now - heard->second < kHears;
   }
-  // Its stream ended, and its kernel has answered since, within two seconds.
+  // Its stream ended a short time ago, and its kernel has answered since, within two seconds.
   bool KernelAnswers(const NodeId& node, Instant now) const {
     absl::MutexLock lock(&mutex_);
-    const auto ended = ended_.find(node);
-    return ended != ended_.end() && now - ended->second < kAnswers;
+    const auto found = ended_.find(node);
+    if (found == ended_.end()) return false;
+    const auto& [ended_at, answered_at] = found->second;
+    return now - ended_at < probation_ + kSlack && now - answered_at < kAnswers;
   }
 
  private:
   // Two heartbeats, which come each half second: an older one may be the last that the node ever sent. Probes
   // come as often, and may take longer.
   static constexpr Span kHears = 1_s, kAnswers = 2_s, kSweepEvery = 60_s;
+  // A plugin that is not back may have lost its way to this replica alone: after the leader's probation,
+  // which begins at another moment, the end of its stream says nothing any more.
+  static constexpr Span kSlack = 60_s;
+  struct End {
+    Instant ended_at, answered_at;  // its kernel last showed life then
+  };
   mutable absl::Mutex mutex_;
   std::map<NodeId, Instant> heard_at_ ABSL_GUARDED_BY(mutex_);
-  std::map<NodeId, Instant> ended_ ABSL_GUARDED_BY(mutex_);  // when its kernel last showed life
+  std::map<NodeId, End> ended_ ABSL_GUARDED_BY(mutex_);
   Instant swept_at_ ABSL_GUARDED_BY(mutex_);
+  Span probation_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lunkeeper::fencing
