@@ -73,7 +73,13 @@ class Informer final : private WatchSink {
     if (const auto news = KeepValue(key, *std::move(now))) hooks_.changed(key, news);
   }
 
-  void OnDeleted(const Json& object) override { DropValue(KeyOf(object)); }
+  // That says again, too, what a caller doubted. A list which began before an object of the same name was
+  // made anew must not say that this one is gone.
+  void OnDeleted(const Json& object) override {
+    const std::string key = KeyOf(object);
+    const bool kept = kept_.erase(key) > 0;
+    if (TakeDoubt(key) || kept) hooks_.changed(key, nullptr);
+  }
 
   // Objects that the last list did not have were deleted while nobody watched.
   void OnListEnd() override {
@@ -91,6 +97,11 @@ class Informer final : private WatchSink {
   std::set<std::string> TakeDoubted() ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     return std::exchange(doubted_, {});
+  }
+
+  bool TakeDoubt(const std::string& key) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return doubted_.erase(key) > 0;
   }
 
   void OnLive(bool live) override { hooks_.live(live); }
