@@ -168,6 +168,17 @@ def test_objects_may_have_other_names_and_more_labels(values):
 AGENT = "DaemonSet storage-lunkeeper-array-local"
 
 
+def test_kubectl_lunkeeper_finds_the_pods_also_under_another_name(values):
+    script = (ROOT / "packaging/kubectl-lunkeeper").read_text()
+    [selector] = re.findall(r'"--selector=([^"]*)"', script)
+    for content in ({}, {"nameOverride": "disks"}):
+        labelled = labels_of_pods(render(values({**LOCAL_ARRAY, **content}))).items()
+        for component in ("controller", "node"):
+            wanted = dict(part.split("=") for part in selector.replace("$component", component).split(","))
+            found = [name for name, labels in labelled if wanted.items() <= labels.items()]
+            assert len(found) == 1 and found[0].endswith(f"-{component}"), (content, found)
+
+
 def labels_of_pods(things):
     """{kind and name of what makes pods: their labels}."""
     found = {}

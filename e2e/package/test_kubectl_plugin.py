@@ -59,7 +59,7 @@ def test_the_command_runs_in_a_controller_and_its_exit_code_is_passed_on(play):
     done = play({"lk/c-1": {"code": 3}}, "explain", "pvc/a b", "--namespace", "db")
     assert (done.returncode, done.stdout) == (3, "c-1 lunkeeper explain pvc/a b --namespace db\n")
     listing = play.calls()[0]
-    assert "--all-namespaces" in listing and "component=controller" in " ".join(listing)
+    assert "--all-namespaces" in listing and "lunkeeper.io/plugin=controller" in " ".join(listing)
 
 
 def test_a_terminal_is_passed_on_if_there_is_one(play):
@@ -88,7 +88,7 @@ def test_options_say_which_cluster_namespace_and_node(play):
     assert done.stdout == "n-1 lunkeeper doctor\n"
     listing, *execs = play.calls()
     assert {"--namespace=here", "--field-selector=spec.nodeName=worker-1"} < set(listing)
-    assert "component=node" in " ".join(listing)
+    assert "lunkeeper.io/plugin=node" in " ".join(listing)
     assert all(call[0] == "--context=east" for call in [listing, *execs])
 
 
@@ -97,7 +97,7 @@ def test_a_command_runs_on_every_node_whatever_it_finds_on_one(play):
     done = play({name: pods[name] for name in ("lk/n-1", "lk/n-2", "lk/n-4")}, "--all-nodes", "doctor")
     told = [f"== lk/{name}\n{name} lunkeeper doctor\n" for name in ("n-1", "n-2", "n-4")]
     assert (done.returncode, done.stdout) == (1, "".join(told))
-    assert "component=node" in " ".join(play.calls()[0])
+    assert "lunkeeper.io/plugin=node" in " ".join(play.calls()[0])
     done = play(pods, "--all-nodes", "doctor")
     assert done.returncode == 69 and "lk/n-3 does not answer" in done.stderr and told[2] in done.stdout
 
