@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/testing/tcp_client.h"
 #include "base/testing/test_host.h"
-#include "plugin/testing/tcp_client.h"
 
 namespace lunkeeper {
 namespace {

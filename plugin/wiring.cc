@@ -206,6 +206,9 @@ void ReportGrants(TgtArray& pool, const std::string& name, Metrics& metrics) {
   metrics.SetCounter("lunkeeper_array_refused_logins_total",
                      "iSCSI logins with a wrong secret or account since the agent began",
                      {{{{"array", name}}, static_cast<double>(use->refused_logins)}});
+  metrics.SetCounter("lunkeeper_array_ended_connections_total",
+                     "Connections to the portals that were ended, since an address had too many",
+                     {{{{"array", name}}, static_cast<double>(use->ended_connections)}});
   set("lunkeeper_array_grants", "Grants of all clusters", static_cast<double>(use->grants));
   // While that is not known it stays as it was, and lunkeeper_tgtd_well says why.
   if (use->sessions)

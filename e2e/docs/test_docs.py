@@ -35,6 +35,7 @@ ON_THE_CLUSTER = {
     "failover-nodefence",
 }
 IN_THE_TUNNEL = {"tunnel-key", "tunnel-up"}  # test_tunnel.py
+IN_A_NAMESPACE = {"portal-limit"}  # test_portal_limit.py
 SHOWN = {
     "ini",
     "yaml",
@@ -150,7 +151,7 @@ def machine(folder):
 
 def test_every_block_of_commands_is_run_by_a_test():
     marks = {(page, mark) for page, mark, _ in docs.blocks()}
-    run = HERE | ON_THE_CLUSTER | IN_THE_TUNNEL
+    run = HERE | ON_THE_CLUSTER | IN_THE_TUNNEL | IN_A_NAMESPACE
     assert {mark for _, mark in marks} == {f"test={name}" for name in run}, sorted(marks)
 
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "plugin/testing/tcp_client.h"
+#include "base/testing/tcp_client.h"
 
 namespace lunkeeper {
 

@@ -274,6 +274,7 @@ absl::StatusOr<GrantUse> TgtArrayImpl::MeasureGrants() const {
                   .oldest_release = servers_->OldestRelease(),
                   .tgtd_deaths = servers_->CountDeaths(),
                   .refused_logins = servers_->CountRefusedLogins(),
+                  .ended_connections = servers_->CountEndedConnections(),
                   .sessions = servers_->CountSessions(*by_target)};
 }
 

@@ -69,6 +69,7 @@ struct GrantUse {
   absl::Duration oldest_release = absl::ZeroDuration();  // since this program saw it first
   uint64_t tgtd_deaths = 0;                              // since this program began
   uint64_t refused_logins = 0;                           // likewise; as TgtdOutput::refused_logins
+  uint64_t ended_connections = 0;                        // likewise; of SurplusConnections
   // Of the grants' nodes, now. Nothing: not every tgtd has answered at once.
   std::optional<uint64_t> sessions;
 };

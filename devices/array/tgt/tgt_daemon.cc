@@ -72,6 +72,7 @@ TgtDaemon::TgtDaemon(TgtDaemonOptions options, TgtClient& client, ImageOpenings*
       openings_(openings),
       lock_(options_.lock_path),
       output_(options_.output_path, [](const std::string& line) { LogInfo("tgtd", line); }),
+      connections_(options_.portals),
       stop_(::eventfd(0, EFD_CLOEXEC)) {}
 
 void TgtDaemon::StopWatching() {
@@ -322,6 +323,8 @@ void TgtDaemon::WatchTgtd() {
     if (which == 1) return;
     output_.RelayLines();
     if (which == -1 && process_.handle) {
+      // First: with too many of them tgtd does not answer.
+      connections_.EndSurplus(process_.pid, process_.handle);
       LookWhetherItAnswers();
       continue;
     }

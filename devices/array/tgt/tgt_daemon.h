@@ -33,6 +33,7 @@
 #include "base/steady_mutex.h"
 #include "base/unique_fd.h"
 #include "devices/array/tgt/image_openings.h"
+#include "devices/array/tgt/surplus_connections.h"
 #include "devices/array/tgt/tgt_client.h"
 #include "devices/array/tgt/tgtd_lock.h"
 #include "devices/array/tgt/tgtd_output.h"
@@ -92,9 +93,9 @@ class TgtDaemon {
   // Holds tgtd for a moment (tgtd_pause.h). Its threads look after tgtd meanwhile as ever: what takes so
   // short is no hang. UNAVAILABLE: it cannot be held; it is just being started again, say.
   absl::StatusOr<std::unique_ptr<TgtdPause>> PauseTgtd() const ABSL_LOCKS_EXCLUDED(mu_);
-  // How often tgtd has died since StartServing().
-  uint64_t CountDeaths() const ABSL_LOCKS_EXCLUDED(mu_);
+  uint64_t CountDeaths() const ABSL_LOCKS_EXCLUDED(mu_);  // of tgtd, since StartServing()
   uint64_t CountRefusedLogins() const { return output_.refused_logins(); }
+  uint64_t CountEndedConnections() const { return connections_.ended(); }
 
  private:
   struct Process {
@@ -128,9 +129,10 @@ class TgtDaemon {
   TgtClient& client_;
   ImageOpenings* const openings_;
   const TgtdLock lock_;
-  TgtdOutput output_;  // used as process_ is
-  UniqueFd stop_;      // an eventfd
-  Process process_;    // StartServing(), then the watching thread
+  TgtdOutput output_;               // used as process_ is
+  SurplusConnections connections_;  // likewise
+  UniqueFd stop_;                   // an eventfd
+  Process process_;                 // StartServing(), then the watching thread
   std::thread watcher_;
   absl::Mutex targets_mu_;  // held by PutBack and Tick, for long
   std::optional<Periodic> ticker_;
@@ -142,8 +144,7 @@ class TgtDaemon {
   uint64_t deaths_ ABSL_GUARDED_BY(mu_) = 0;
   std::string trouble_ ABSL_GUARDED_BY(mu_);  // why it could not be started again; empty: it could
   std::set<std::string> shut_portals_ ABSL_GUARDED_BY(mu_);  // which could not be opened, as was logged
-  // The watching thread's:
-  std::chrono::steady_clock::time_point answered_, opened_;
+  std::chrono::steady_clock::time_point answered_, opened_;  // the watching thread's
 };
 
 }  // namespace lunkeeper

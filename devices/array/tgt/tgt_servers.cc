@@ -282,6 +282,12 @@ uint64_t TgtServers::CountRefusedLogins() const {
   return refused;
 }
 
+uint64_t TgtServers::CountEndedConnections() const {
+  uint64_t ended = 0;
+  for (const auto& server : servers_) ended += server->daemon.CountEndedConnections();
+  return ended;
+}
+
 absl::Duration TgtServers::OldestRelease() const {
   absl::Duration oldest;
   for (const auto& server : servers_) oldest = std::max(oldest, server->targets.OldestRelease());

@@ -85,6 +85,7 @@ class TgtServers {
   std::optional<uint64_t> CountSessions(const GrantsByTarget& grants) const;
   uint64_t CountDeaths() const;
   uint64_t CountRefusedLogins() const;  // as TgtdOutput
+  uint64_t CountEndedConnections() const;
   absl::Duration OldestRelease() const;
 
   // The tgtd of a grant, or of a heartbeat LUN.

@@ -1,0 +1,169 @@
+// tgtd's descriptors are duplicated one at a time, looked at and closed again: twenty thousand of them would
+// take the agent's own. So a connection that is chosen to end is duplicated once more, and its cookie says
+// whether the number is still the same connection's. A shutdown by a duplicate acts on the connection itself;
+// tgtd then reads its end, as when the other side closes it.
+#include "devices/array/tgt/surplus_connections.h"
+
+#include <linux/tcp.h>  // has tcpi_bytes_received, unlike netinet/tcp.h
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/host_port.h"
+#include "base/log.h"
+
+namespace lunkeeper {
+namespace {
+
+// Of all addresses together; the gate of the agent's own port has as many.
+constexpr size_t kMostConnections = 15'000;
+
+struct PortalConnection {
+  int number = -1;  // of tgtd's descriptor
+  uint64_t cookie = 0;
+  uint64_t received = 0;
+  std::string address;  // the bytes of it; of IPv6 a network's, of which a host has all addresses
+};
+
+struct Descriptors {
+  size_t others = 0;  // no sockets
+  std::vector<PortalConnection> connections;
+};
+
+std::vector<int> ListDescriptors(pid_t process) {
+  std::vector<int> numbers;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(absl::StrCat("/proc/", process, "/fd"), error), end;
+       !error && at != end; at.increment(error)) {
+    int number = -1;
+    if (absl::SimpleAtoi(at->path().filename().string(), &number)) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+UniqueFd Duplicate(const UniqueFd& process, int number) {
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_getfd, process.get(), number, 0)));
+}
+
+uint64_t CookieOf(const UniqueFd& fd) {
+  uint64_t cookie = 0;
+  socklen_t length = sizeof cookie;
+  return ::getsockopt(fd.get(), SOL_SOCKET, SO_COOKIE, &cookie, &length) == 0 ? cookie : 0;
+}
+
+uint16_t PortOf(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+  return 0;
+}
+
+std::string AddressOf(const sockaddr_storage& peer) {
+  constexpr size_t kNetworkBytes = 8;
+  if (peer.ss_family == AF_INET)
+    return {reinterpret_cast<const char*>(&reinterpret_cast<const sockaddr_in&>(peer).sin_addr),
+            sizeof(in_addr)};
+  return {reinterpret_cast<const char*>(&reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr),
+          kNetworkBytes};
+}
+
+// Adds what this descriptor is. Listening sockets, and those to Ceph, are neither.
+void AddDescriptor(const UniqueFd& fd, int number, const std::set<uint16_t>& ports, Descriptors& all) {
+  sockaddr_storage own{}, peer{};
+  socklen_t length = sizeof own;
+  if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0) {
+    all.others += errno == ENOTSOCK ? 1 : 0;
+    return;
+  }
+  length = sizeof peer;
+  if (!ports.contains(PortOf(own)) ||
+      ::getpeername(fd.get(), reinterpret_cast<sockaddr*>(&peer), &length) != 0)
+    return;
+  tcp_info info{};
+  length = sizeof info;
+  if (::getsockopt(fd.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return;
+  all.connections.push_back({.number = number,
+                             .cookie = CookieOf(fd),
+                             .received = info.tcpi_bytes_received,
+                             .address = AddressOf(peer)});
+}
+
+// Half of its descriptors stay for images and for our calls.
+size_t MostOfAll(pid_t process, size_t sessions) {
+  rlimit limit{};
+  if (::prlimit(process, RLIMIT_NOFILE, nullptr, &limit) != 0) return kMostConnections + sessions;
+  return std::min<size_t>(kMostConnections + sessions, limit.rlim_cur / 2);
+}
+
+// The ones that go over `most`, of a list that is sorted so that these are at its end.
+void TakeSurplus(std::vector<PortalConnection> sorted, size_t most, std::vector<PortalConnection>& surplus,
+                 std::vector<PortalConnection>& kept) {
+  const auto from = sorted.begin() + static_cast<std::ptrdiff_t>(std::min(most, sorted.size()));
+  kept.insert(kept.end(), sorted.begin(), from);
+  surplus.insert(surplus.end(), from, sorted.end());
+}
+
+std::vector<PortalConnection> ChooseSurplus(Descriptors all, size_t sessions, size_t most_of_all) {
+  std::ranges::sort(all.connections, std::greater(), &PortalConnection::received);
+  std::map<std::string, std::vector<PortalConnection>> by_address;
+  for (PortalConnection& each : all.connections) by_address[each.address].push_back(std::move(each));
+  std::vector<PortalConnection> surplus, kept, rest;
+  for (auto& [address, own] : by_address)
+    TakeSurplus(std::move(own), kSpareConnections + sessions, surplus, kept);
+  std::ranges::sort(kept, std::greater(), &PortalConnection::received);
+  TakeSurplus(std::move(kept), most_of_all, surplus, rest);
+  return surplus;
+}
+
+}  // namespace
+
+SurplusConnections::SurplusConnections(const std::vector<std::string>& portals) {
+  for (const std::string& portal : portals)
+    if (const auto parsed = ParseHostPort(portal)) ports_.insert(parsed->port);
+}
+
+void SurplusConnections::EndSurplus(pid_t tgtd, const UniqueFd& handle) {
+  const auto ended = TryToEnd(tgtd, handle);
+  if (!ended.ok() && !std::exchange(cannot_, true))
+    LogError("array", "tgtd may have too many connections, and none of them can be ended from here",
+             {{"process", absl::StrCat(tgtd)}, {"error", std::string(ended.status().message())}});
+  if (!ended.ok() || *ended == 0) return;
+  ended_ += *ended;
+  LogWarn("array", "ended connections to the portals: an address had far more than it can have sessions",
+          {{"connections", absl::StrCat(*ended)}, {"process", absl::StrCat(tgtd)}});
+}
+
+absl::StatusOr<size_t> SurplusConnections::TryToEnd(pid_t tgtd, const UniqueFd& handle) const {
+  const std::vector<int> numbers = ListDescriptors(tgtd);
+  if (numbers.size() <= kSpareConnections) return 0;
+  Descriptors all;
+  for (const int number : numbers) {
+    const UniqueFd fd = Duplicate(handle, number);
+    if (!fd && errno == EPERM)
+      return absl::PermissionDeniedError("pidfd_getfd is not permitted; it needs CAP_SYS_PTRACE");
+    if (fd) AddDescriptor(fd, number, ports_, all);
+  }
+  const size_t sessions = 2 * all.others;
+  size_t ended = 0;
+  for (const PortalConnection& each : ChooseSurplus(std::move(all), sessions, MostOfAll(tgtd, sessions))) {
+    const UniqueFd fd = Duplicate(handle, each.number);
+    if (fd && CookieOf(fd) == each.cookie && ::shutdown(fd.get(), SHUT_RDWR) == 0) ++ended;
+  }
+  return ended;
+}
+
+}  // namespace lunkeeper
