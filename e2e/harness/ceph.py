@@ -11,7 +11,7 @@ import json
 import re
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +54,17 @@ class Ceph(Closing):
     OSD_BYTES = 8 << 30  # sparse
 
     def __init__(
-        self, folder: Path, *, osds: int = 1, address: str = "127.0.0.1", inside: Sequence[str] = ()
+        self,
+        folder: Path,
+        *,
+        osds: int = 1,
+        osd_options: Mapping[int, Sequence[str]] | None = None,
+        address: str = "127.0.0.1",
+        inside: Sequence[str] = (),
     ) -> None:
-        """`inside`: the words before a command that has to run where `address` is."""
+        """`inside`: the words before a command that has to run where `address` is; `osd_options`: by the
+        number of the OSD, beside the conf.
+        """
         self.folder = Path(folder)
         self.address, self.inside = address, list(inside)
         self.folder.mkdir(parents=True)
@@ -66,7 +74,9 @@ class Ceph(Closing):
         self.fsid, self.port = str(uuid.uuid4()), free_port()
         self.mon = self._daemon("mon", "a")
         self.mgr = self._daemon("mgr", "x")
-        self.osds = [self._daemon("osd", str(number)) for number in range(osds)]
+        self.osds = [
+            self._daemon("osd", str(number), (osd_options or {}).get(number, ())) for number in range(osds)
+        ]
         try:
             self._start()
         except BaseException as error:
@@ -77,10 +87,10 @@ class Ceph(Closing):
     def daemons(self) -> list[Daemon]:
         return [self.mon, self.mgr, *self.osds]
 
-    def _daemon(self, kind: str, name: str) -> Daemon:
+    def _daemon(self, kind: str, name: str, options: Sequence[str] = ()) -> Daemon:
         daemon = Daemon(
             f"ceph-{kind}.{name}",
-            [*self.inside, f"ceph-{kind}", "--foreground", "--id", name, "--conf", self.conf],
+            [*self.inside, f"ceph-{kind}", "--foreground", "--id", name, "--conf", self.conf, *options],
             log=self.folder / f"{kind}.{name}.out",
             dies_with_us=True,
         )
