@@ -31,7 +31,8 @@ StageRequest ToStageRequest(const PublishRequest& request) {
           .staging_path = request.staging_path,
           .capability = request.capability,
           .published = request.published,
-          .deadline = request.deadline};
+          .deadline = request.deadline,
+          .has_filesystem = !request.capability.block};
 }
 
 }  // namespace
@@ -39,7 +40,7 @@ StageRequest ToStageRequest(const PublishRequest& request) {
 absl::Status Publisher::PublishVolume(const PublishRequest& request) {
   if (stages_unstaged_) RETURN_IF_ERROR(StageUnstaged(request));
   ASSIGN_OR_RETURN(const Device device, FindLiveDevice(request));
-  RETURN_IF_ERROR(ReopenClosed(request, device));
+  RETURN_IF_ERROR(StageUnmounted(request, device));
   ASSIGN_OR_RETURN(const UniqueFd held, device_mounts_.HoldDevice(device));
   ASSIGN_OR_RETURN(const std::vector<Mount> mounts, mounter_.Mounts());
   RETURN_IF_ERROR(CheckStagedFor(request, device, mounts));
@@ -63,17 +64,25 @@ absl::Status Publisher::StageUnstaged(const PublishRequest& request) {
   return stager_.StageVolume(ToStageRequest(request));
 }
 
+// A device that is mounted nowhere may be a raw one that was staged as that, which kubelet does not tell from
+// a file system of another PersistentVolume with the same handle. Or it is in the middle of ReopenClosed or
+// of a stage: a tool is at work on it, or the process that began it has died. So it is staged: the array says
+// what the volume is for, and no tool has it any more.
+absl::Status Publisher::StageUnmounted(const PublishRequest& request, const Device& device) {
+  if (!request.capability.block && device.health != DeviceHealth::kHealthy) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<Mount> mounts, device_mounts_.ListMountsOf(device));
+  if (mounts.empty()) return stager_.StageAgain(ToStageRequest(request), device);
+  return request.capability.block ? absl::OkStatus() : ReopenClosed(request, device, mounts);
+}
+
 // Kubelet keeps a volume staged for as long as any pod of the node wants it. So the pod that follows at once
 // on the last one, in a rollout or after a deletion by force, would get a file system that has closed itself
-// after an error, and get it so at each new try. Once nobody is on it, it is checked and mounted anew. One
-// that is mounted nowhere is in the middle of that: a tool is at work on it, or the process that began it has
-// died.
-absl::Status Publisher::ReopenClosed(const PublishRequest& request, const Device& device) {
-  if (request.capability.block || device.health != DeviceHealth::kHealthy) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::vector<Mount> mounts, device_mounts_.ListMountsOf(device));
+// after an error, and get it so at each new try. Once nobody is on it, it is checked and mounted anew.
+absl::Status Publisher::ReopenClosed(const PublishRequest& request, const Device& device,
+                                     const std::vector<Mount>& mounts) {
   const Mount* staged = TopMountAt(mounts, request.staging_path);
   const bool closed = staged != nullptr && HasClosedItself(*staged) && !WantsReadOnly(request, device);
-  if (!closed && !mounts.empty()) return absl::OkStatus();
+  if (!closed) return absl::OkStatus();
   if (TopMountAt(mounts, request.target_path) != nullptr) return absl::OkStatus();  // a repeated call
   for (const Mount& mount : mounts) {
     if (mount.target == request.staging_path) continue;

@@ -53,7 +53,9 @@ class Publisher {
  private:
   absl::Status StageUnstaged(const PublishRequest& request);
   absl::StatusOr<Device> FindLiveDevice(const PublishRequest& request);
-  absl::Status ReopenClosed(const PublishRequest& request, const Device& device);
+  absl::Status StageUnmounted(const PublishRequest& request, const Device& device);
+  absl::Status ReopenClosed(const PublishRequest& request, const Device& device,
+                            const std::vector<Mount>& mounts);
   absl::Status CheckGranted(const PublishRequest& request, const Device& device);
   absl::Status CheckStagedFor(const PublishRequest& request, const Device& device,
                               const std::vector<Mount>& mounts);

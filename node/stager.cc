@@ -8,10 +8,9 @@
 //   grow     the mounted file system to the size of its device; where the kernel refuses that, unmount, grow
 //            it unmounted, and mount it again
 //
-// and of an unstage: write back, unmount, detach, release. That order is what keeps data safe: the array may
-// give the volume to another node as soon as the grant is released, so nothing of it may be left here by
-// then. A process killed between two steps leaves what it did. The repeated call finds it and goes on from
-// there; if nobody calls again, LeftoverSweeper removes it. Block volumes end with `hold`.
+// and of an unstage: write back, unmount, detach, release. That order keeps data safe: with the release the
+// array may give the volume to another node. A process killed between two steps leaves what it did. The
+// repeated call goes on from there; without one, LeftoverSweeper removes it. Block volumes end with `hold`.
 #include "node/stager.h"
 
 #include <algorithm>
@@ -98,11 +97,15 @@ absl::StatusOr<Grant> Stager::AcquireGrant(const StageRequest& request) {
 absl::Status Stager::StageGranted(const StageRequest& request, const Grant& grant) {
   ASSIGN_OR_RETURN(const Device device, AttachDevice(request, grant));
   FAIL_POINT("node.stage.attached");
+  return StageAttached(request, device);
+}
+
+absl::Status Stager::StageAttached(const StageRequest& request, const Device& device) {
   ASSIGN_OR_RETURN(const UniqueFd held, device_mounts_.HoldDevice(device));
   if (!request.capability.block) return StageFilesystem(request, device);
   ASSIGN_OR_RETURN(const std::vector<Mount> mounts, device_mounts_.ListMountsOf(device));
   const bool mounted = std::any_of(mounts.begin(), mounts.end(), [](const Mount& m) { return !m.is_node; });
-  if (!mounted) return absl::OkStatus();
+  if (!mounted) return filesystem_.AwaitTool(device.path, request.deadline - kAnswerTime);
   return absl::AlreadyExistsError(
       absl::StrCat("volume ", request.volume.value(),
                    " is staged as a file system; unstage it before using it as a block device"));
@@ -137,7 +140,7 @@ absl::Status Stager::StageFilesystem(const StageRequest& request, const Device& 
   ASSIGN_OR_RETURN(const std::vector<Mount> mounts, mounter_.Mounts());
   if (const Mount* staged = TopMountAt(mounts, request.staging_path))
     return CheckStaged(request, device, *staged);
-  RETURN_IF_ERROR(CheckNotRaw(request, device, mounts));
+  RETURN_IF_ERROR(CheckNotRaw(request, device));
   ASSIGN_OR_RETURN(const FilesystemType type, PrepareFilesystem(request, device));
   RETURN_IF_ERROR(MountFilesystem(request, device, type));
   FAIL_POINT("node.stage.mounted");
@@ -148,19 +151,18 @@ absl::Status Stager::StageFilesystem(const StageRequest& request, const Device& 
 }
 
 absl::Status Stager::StageAgain(const StageRequest& request, const Device& device) {
+  RETURN_IF_ERROR(AcquireGrant(request).status());  // the one it has
   RETURN_IF_ERROR(WriteBackMounted(request.volume, request.staging_path, request.deadline));
   RETURN_IF_ERROR(device_mounts_.UnmountAll(request.volume, request.staging_path, request.deadline));
-  ASSIGN_OR_RETURN(const UniqueFd held, device_mounts_.HoldDevice(device));
-  return StageFilesystem(request, device);
+  return StageAttached(request, device);
 }
 
 // Who has the raw device open writes past any file system, and may have written nothing to its edges yet: it
 // would be formatted, or repaired and mounted, under that writer.
-absl::Status Stager::CheckNotRaw(const StageRequest& request, const Device& device,
-                                 const std::vector<Mount>& mounts) {
-  ASSIGN_OR_RETURN(const dev_t number, mounter_.NumberOf(device.path));
+absl::Status Stager::CheckNotRaw(const StageRequest& request, const Device& device) {
+  ASSIGN_OR_RETURN(const std::vector<Mount> mounts, device_mounts_.ListMountsOf(device));
   for (const Mount& mount : mounts) {
-    if (mount.device != number || !mount.is_node) continue;
+    if (!mount.is_node) continue;
     return absl::AlreadyExistsError(absl::StrCat("volume ", request.volume.value(),
                                                  " is used as a block device at ", mount.target,
                                                  "; unpublish it there before using it as a file system"));
@@ -263,8 +265,9 @@ absl::StatusOr<FilesystemType> Stager::PrepareFilesystem(const StageRequest& req
 }
 
 absl::StatusOr<FilesystemType> Stager::MakeFilesystem(const StageRequest& request, const Device& device) {
-  if (device.read_only)
-    return RefuseVolume(request.volume, "it is blank and read-only; stage it writable once");
+  if (device.read_only || request.has_filesystem)
+    return RefuseVolume(request.volume, absl::StrCat("it is blank", device.read_only ? " and read-only" : "",
+                                                     "; stage it writable once"));
   const FilesystemType type = request.capability.type.value_or(FilesystemType::kExt4);
   RETURN_IF_ERROR(filesystem_.Make(device.path, type, request.deadline - kAnswerTime));
   FAIL_POINT("node.stage.formatted");

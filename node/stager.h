@@ -33,6 +33,8 @@ struct StageRequest {
   absl::Time deadline;
   // The longest wait for other nodes to release the volume; never beyond `deadline`.
   absl::Duration longest_wait = absl::InfiniteDuration();
+  // Of a publish: what was staged as a file system is one, so nothing is formatted.
+  bool has_filesystem = false;
 };
 
 class Stager {
@@ -50,8 +52,9 @@ class Stager {
   absl::Status StageVolume(const StageRequest& request);
   absl::Status UnstageVolume(const VolumeId& volume, const std::string& staging_path, absl::Time deadline);
 
-  // Unmounts the file system of this device at the staging path, checks it and mounts it again. Nothing else
-  // may be mounted of it. What it did not write is said by the next UnstageVolume.
+  // Of a device that is attached, and mounted at the staging path or nowhere: unmounts a file system there,
+  // checks it and mounts it again. The array is asked whether the volume is for this use. It undoes nothing,
+  // and what was not written is said by the next UnstageVolume.
   absl::Status StageAgain(const StageRequest& request, const Device& device);
 
   // The last two steps of UnstageVolume, for a volume that is not mounted. FAILED_PRECONDITION: a process
@@ -68,9 +71,9 @@ class Stager {
   absl::Status StageGranted(const StageRequest& request, const Grant& grant);
   absl::StatusOr<Device> AttachDevice(const StageRequest& request, const Grant& grant);
   absl::Status RemoveStaleDevice(const Device& device, const StageRequest& request);
+  absl::Status StageAttached(const StageRequest& request, const Device& device);
   absl::Status StageFilesystem(const StageRequest& request, const Device& device);
-  absl::Status CheckNotRaw(const StageRequest& request, const Device& device,
-                           const std::vector<Mount>& mounts);
+  absl::Status CheckNotRaw(const StageRequest& request, const Device& device);
   absl::Status MountFilesystem(const StageRequest& request, const Device& device, FilesystemType type);
   absl::Status GrowUnused(const StageRequest& request, const Device& device, FilesystemType type);
   absl::Status CheckStaged(const StageRequest& request, const Device& device, const Mount& staged);

@@ -105,6 +105,10 @@ class ToolFilesystem final : public Filesystem {
  public:
   explicit ToolFilesystem(const std::string& growth_folder) : record_(growth_folder) {}
 
+  absl::Status AwaitTool(const std::string& device, absl::Time deadline) override {
+    return tools_.AwaitTool(device, deadline);
+  }
+
   absl::StatusOr<FilesystemProbe> Probe(const std::string& device, absl::Time deadline) override {
     RETURN_IF_ERROR(tools_.AwaitTool(device, deadline));
     ASSIGN_OR_RETURN(const DeviceImage image, ReadDeviceImage(device, deadline));

@@ -24,6 +24,12 @@ absl::Status FakeFilesystem::Record(const std::string& call) {
   return failure.empty() ? absl::OkStatus() : failure.mapped();
 }
 
+absl::Status FakeFilesystem::AwaitTool(const std::string&, absl::Time) {
+  absl::MutexLock lock(&mu_);
+  const auto failure = failures_.extract("AwaitTool");
+  return failure.empty() ? absl::OkStatus() : failure.mapped();
+}
+
 absl::StatusOr<FilesystemProbe> FakeFilesystem::Probe(const std::string& device, absl::Time) {
   absl::MutexLock lock(&mu_);
   const auto failure = failures_.extract("Probe");
