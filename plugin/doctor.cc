@@ -37,6 +37,8 @@ using Faults = std::vector<Fault>;
 
 // A kubelet renews its lease every ten seconds, and the newest of all kubelets' leases is younger than that.
 constexpr absl::Duration kClockBehind = absl::Seconds(5), kClockAhead = absl::Seconds(30);
+// With an array's name: the Node service's topology, which kubelet makes labels of.
+constexpr char kReachesArray[] = "array.lunkeeper.io/";
 
 void CheckCertificates(const admin::v1::StatusResponse& status, absl::Time now, Faults& faults) {
   for (const auto& certificate : status.certificates()) {
@@ -225,11 +227,33 @@ class ClusterCheck {
       without.erase(TextAt(node, {"metadata", "name"}));
       nowhere = false;
     }
+    CheckLabels(*csi_nodes, without);
     if (nowhere)
       Add("nodes", "no node has the driver: look at the node plugin's DaemonSet and its events");
     else if (!without.empty())
       Add("nodes", absl::StrCat("without the driver, so that no pod with a volume runs there: ",
                                 absl::StrJoin(without, ", ")));
+  }
+
+  // Kubelet only adds labels, and the scheduler goes by them. Of `registering` nodes it will add them again.
+  void CheckLabels(const std::vector<Json>& csi_nodes, const std::set<std::string>& registering) {
+    const auto nodes = List("nodes", {kube::kNodes});
+    if (!nodes) return;
+    std::set<std::pair<std::string, std::string>> reached;
+    for (const Json& csi_node : csi_nodes)
+      for (const Json& driver : FieldAt(csi_node, {"spec", "drivers"}))
+        if (TextAt(driver, {"name"}) == kDriverName)
+          for (const Json& key : FieldAt(driver, {"topologyKeys"}))
+            reached.emplace(TextAt(csi_node, {"metadata", "name"}), TextAt(key, {}));
+    for (const Json& node : *nodes)
+      for (const auto& label : FieldAt(node, {"metadata", "labels"}).items()) {
+        const std::string name = TextAt(node, {"metadata", "name"});
+        if (absl::StartsWith(label.key(), kReachesArray) && !reached.contains({name, label.key()}) &&
+            !registering.contains(name))
+          Add("nodes", absl::StrCat("node ", name, " has the label ", label.key(), ", and does not reach ",
+                                    "that array: pods with its volumes are sent there; kubectl label node ",
+                                    name, " ", label.key(), "-"));
+      }
   }
 
   void CheckClasses() {

@@ -66,8 +66,12 @@ struct HealthyCluster {
     api.Put(kLease, {{"spec", {{"renewTime", kube::FormatMicroTime(kNow - absl::Seconds(4))}}}});
     api.Put("/api/v1/nodes/a", {{"spec", Json::object()}});
     Json csi_node;
-    csi_node["spec"]["drivers"].push_back({{"name", "csi.lunkeeper.io"}, {"nodeID", "a.00000000000000aa"}});
+    csi_node["spec"]["drivers"].push_back({{"name", "csi.lunkeeper.io"},
+                                           {"nodeID", "a.00000000000000aa"},
+                                           {"topologyKeys", {"array.lunkeeper.io/rack1"}}});
     api.Put(kCsiNode, csi_node);
+    Label("a", "array.lunkeeper.io/rack1");
+    Label("a", "example.com/array");
     api.Put(kClass, {{"provisioner", "csi.lunkeeper.io"}});
     api.Put("/api/v1/namespaces/lunkeeper", Json::object());
     Json pod;
@@ -82,6 +86,9 @@ struct HealthyCluster {
     pod["metadata"]["labels"]["lunkeeper.io/plugin"] = "node";
     pod["spec"]["nodeName"] = node;
     api.Put("/api/v1/namespaces/lunkeeper/pods/node-" + node, pod);
+  }
+  void Label(const std::string& node, const std::string& key) {
+    api.Merge("/api/v1/nodes/" + node, {{"metadata", {{"labels", {{key, "reachable"}}}}}});
   }
   std::string Check(const Surroundings& around = Healthy(), bool failover = true) {
     return Told(CheckCluster(*api.Client(), absl::Now() + absl::Seconds(20), around, failover));
@@ -226,6 +233,30 @@ TEST_CASE("a fault of the cluster is found alone") {
     wanted = "sidecars: mirror.example:5000/csi-resizer:v1.9.0 is older";
   }
   const std::string told = cluster.Check(around);
+  CHECK_THAT(told, Contains(wanted));
+  CHECK(IsOneLine(told));
+}
+
+// Kubelet adds labels and never removes one.
+TEST_CASE("a label of an array that the node does not reach is found alone") {
+  HealthyCluster cluster;
+  std::string wanted;
+  SECTION("a label that kubelet left when the node's group lost an array") {
+    cluster.Label("a", "array.lunkeeper.io/rack2");
+    wanted =
+        "nodes: node a has the label array.lunkeeper.io/rack2, and does not reach that array: pods with its "
+        "volumes are sent there; kubectl label node a array.lunkeeper.io/rack2-";
+  }
+  SECTION("a label of a node that the DaemonSets do not select any more") {
+    cluster.Label("left-out", "array.lunkeeper.io/rack1");
+    wanted = "nodes: node left-out has the label array.lunkeeper.io/rack1, and does not reach";
+  }
+  SECTION("a node whose plugin is not registered, and registers it again") {
+    cluster.PutNodePlugin("left-out");
+    cluster.Label("left-out", "array.lunkeeper.io/rack1");
+    wanted = "nodes: without the driver, so that no pod with a volume runs there: left-out\n";
+  }
+  const std::string told = cluster.Check();
   CHECK_THAT(told, Contains(wanted));
   CHECK(IsOneLine(told));
 }
