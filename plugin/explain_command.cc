@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -21,6 +22,7 @@
 #include "devices/array/arrays.h"
 #include "devices/node_id.h"
 #include "fencing/kube/list_all.h"
+#include "fencing/kube/quantity.h"
 #include "plugin/admin_call.h"
 #include "plugin/table.h"
 
@@ -177,6 +179,9 @@ std::string ExplainGrowth(const Json& claim) {
   const std::string wanted = TextAt(claim, {"spec", "resources", "requests", "storage"});
   const std::string has = TextAt(claim, {"status", "capacity", "storage"});
   if (wanted == has || has.empty()) return "";
+  // What 10G asks for has 9537Mi.
+  const std::optional<double> wanted_bytes = kube::ParseQuantity(wanted), bytes = kube::ParseQuantity(has);
+  if (wanted_bytes && bytes && *wanted_bytes <= *bytes) return "";
   std::string why;
   for (const Json& condition : FieldAt(claim, {"status", "conditions"}))
     absl::StrAppend(&why, "; ", TextAt(condition, {"type"}), " ", TextAt(condition, {"message"}));

@@ -207,6 +207,21 @@ TEST_CASE("a pod is said to wait for a node only where that node keeps the volum
   }
 }
 
+TEST_CASE("a claim grows only where it asks for more than it has, however that is written") {
+  ClusterWithClaim cluster;
+  cluster.Bind(kNode);
+  const auto explain = [&](const std::string& wanted, const std::string& has) {
+    Json claim = {{"status", {{"phase", "Bound"}, {"capacity", {{"storage", has}}}}}};
+    claim["spec"] = {{"storageClassName", "fast"}, {"volumeName", "pv"}};
+    claim["spec"]["resources"]["requests"]["storage"] = wanted;
+    cluster.api.Put(kClaim, claim);
+    return cluster.Explain();
+  };
+  CHECK_THAT(explain("10G", "9537Mi"), !Contains("asks for"));
+  CHECK_THAT(explain("1024Mi", "1Gi"), !Contains("asks for"));
+  CHECK_THAT(explain("20G", "9537Mi"), Contains("it has 9537Mi and asks for 20G"));
+}
+
 TEST_CASE("a volume that its array could not list is not called deleted") {
   ClaimFacts facts;
   facts.claim = {{"spec", {{"volumeName", "pv"}}}};
