@@ -37,6 +37,7 @@ using Faults = std::vector<Fault>;
 
 // A kubelet renews its lease every ten seconds, and the newest of all kubelets' leases is younger than that.
 constexpr absl::Duration kClockBehind = absl::Seconds(5), kClockAhead = absl::Seconds(30);
+constexpr double kFull = 0.9;  // as the alert LunkeeperPoolIsNearlyFull
 // With an array's name: the Node service's topology, which kubelet makes labels of.
 constexpr char kReachesArray[] = "array.lunkeeper.io/";
 
@@ -63,6 +64,28 @@ void CheckArrays(const admin::v1::StatusResponse& status, Faults& faults) {
       faults.push_back(
           {"arrays", absl::StrCat("a part of array ", array.name(), " does not answer: ", part)});
   }
+}
+
+void CheckPools(const admin::v1::StatusResponse& status, Faults& faults) {
+  for (const auto& array : status.arrays()) {
+    const auto size = static_cast<double>(array.total_bytes());
+    const double full = size == 0 ? 0 : 1 - static_cast<double>(array.available_bytes()) / size;
+    if (full > kFull)
+      faults.push_back({"arrays", absl::StrCat("the pool of array ", array.name(), " is full to ",
+                                               static_cast<int>(full * 100),
+                                               " %: grow it, or delete volumes and snapshots")});
+  }
+}
+
+// One that stands for long may be right: of a node that is gone, say.
+void NoteFences(const admin::v1::StatusResponse& status, Faults& faults) {
+  for (const auto& array : status.arrays())
+    for (const auto& fence : array.fences())
+      faults.push_back(
+          {.about = "fences",
+           .what = absl::StrCat("node ", fence.node(), " is fenced at array ", array.name(), ": ",
+                                fence.reason().empty() ? "no reason is known" : fence.reason()),
+           .is_note = true});
 }
 
 // Of a controller: the portals of its grants. Of a node: those of its devices.
@@ -312,9 +335,14 @@ class ClusterCheck {
 };
 
 int PrintDiagnosis(const Diagnosis& diagnosis) {
-  for (const Fault& fault : diagnosis.faults) std::cout << fault.about << ": " << fault.what << '\n';
-  if (!diagnosis.faults.empty()) return 1;
-  std::cout << "nothing is wrong with the server" << (diagnosis.of_cluster ? " or the cluster" : "") << '\n';
+  bool well = true;
+  for (const Fault& fault : diagnosis.faults) {
+    std::cout << fault.about << ": " << fault.what << '\n';
+    well = well && fault.is_note;
+  }
+  if (!well) return 1;
+  std::cout << "nothing that it looks for is wrong with the server"
+            << (diagnosis.of_cluster ? " or the cluster" : "") << '\n';
   return 0;
 }
 
@@ -323,6 +351,8 @@ int PrintDiagnosis(const Diagnosis& diagnosis) {
 Faults CheckServer(const admin::v1::StatusResponse& status, const Surroundings& around) {
   Faults faults;
   CheckArrays(status, faults);
+  CheckPools(status, faults);
+  NoteFences(status, faults);
   CheckCertificates(status, around.now, faults);
   CheckPortals(status, around, faults);
   CheckNames(status, around, faults);

@@ -18,8 +18,9 @@ namespace lunkeeper {
 
 // What a check found wrong.
 struct Fault {
-  std::string about;  // "clocks"
-  std::string what;   // what is wrong, and what to do
+  std::string about;     // "clocks"
+  std::string what;      // what is wrong, and what to do
+  bool is_note = false;  // nothing is wrong, but somebody should know
 };
 
 // The machine around it, which tests replace.

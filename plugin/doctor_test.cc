@@ -130,6 +130,11 @@ TEST_CASE("a fault of a controller is found alone") {
     status.mutable_arrays(0)->set_not_serving("its host is down");
     wanted = "arrays: array rack1 does not serve: its host is down";
   }
+  SECTION("a pool that is nearly full") {
+    status.mutable_arrays(0)->set_total_bytes(1000);
+    status.mutable_arrays(0)->set_available_bytes(99);
+    wanted = "arrays: the pool of array rack1 is full to 90 %";
+  }
   SECTION("something else") {
     status.set_not_ready("kubelet has not asked");
     wanted = "server: it is not ready: kubelet has not asked";
@@ -137,6 +142,24 @@ TEST_CASE("a fault of a controller is found alone") {
   const std::string told = Told(CheckServer(status, around));
   CHECK_THAT(told, Contains(wanted));
   CHECK(IsOneLine(told));
+}
+
+TEST_CASE("a fence that stands is said, and is no fault") {
+  auto status = HealthyController();
+  auto* fence = status.mutable_arrays(0)->add_fences();
+  fence->set_node("b.00000000000000bb");
+  fence->set_reason("it is silent");
+  const std::vector<Fault> found = CheckServer(status, Healthy());
+  CHECK_THAT(Told(found), Contains("fences: node b.00000000000000bb is fenced at array rack1: it is silent"));
+  REQUIRE(found.size() == 1);
+  CHECK(found.front().is_note);
+}
+
+TEST_CASE("a pool with room is well") {
+  auto status = HealthyController();
+  status.mutable_arrays(0)->set_total_bytes(1000);
+  status.mutable_arrays(0)->set_available_bytes(100);
+  CHECK(Told(CheckServer(status, Healthy())).empty());
 }
 
 TEST_CASE("a controller that does not reach the storage network is well") {
@@ -301,7 +324,7 @@ TEST_CASE("the command asks its server, says what it found, and its exit code is
   };
   Shell::Output told = shell.RunFully({"doctor"});
   CHECK(told.exit_code == 0);
-  CHECK(told.out == "nothing is wrong with the server\n");
+  CHECK(told.out == "nothing that it looks for is wrong with the server\n");
   lost = true;
   told = shell.RunFully({"doctor"});
   CHECK(told.exit_code == 1);

@@ -92,7 +92,7 @@ def test_top_says_who_writes_and_a_node_how_long_it_takes(rig, volume):
 
 def test_doctor_finds_nothing_where_nothing_is_wrong(rig, volume):
     for server in (rig.controller, rig.nodes[0].server, rig.agents[0]):
-        assert run(server, "doctor") == (0, "nothing is wrong with the server\n", "")
+        assert run(server, "doctor") == (0, "nothing that it looks for is wrong with the server\n", "")
 
 
 def test_an_agent_that_is_away_is_found_and_named(rig, volume):

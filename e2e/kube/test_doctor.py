@@ -26,8 +26,8 @@ def test_nothing_is_found_where_nothing_is_wrong(cluster, workloads):
     """With a volume on a node, from each controller and each node."""
     workloads.pod_with_claim("reader")
     said = {
-        "controller": "nothing is wrong with the server or the cluster\n",
-        "node": "nothing is wrong with the server\n",
+        "controller": "nothing that it looks for is wrong with the server or the cluster\n",
+        "node": "nothing that it looks for is wrong with the server\n",
     }
     asked = 0
     for component, well in said.items():
