@@ -1,7 +1,8 @@
 """An array on three OSDs, of which the one that has its images learns of new maps late.
 
 There a gateway that was shut out can write until that OSD has the map that says so. A takeover with one step
-left out loses data by it: negative controls of what a gateway does.
+left out loses data by it: negative controls of what a gateway does. And real gateways, which leave none out,
+are frozen and let go again and again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -23,8 +25,12 @@ import rbd
 
 from harness import rbd_writer
 from harness.ceph import Ceph
+from harness.checker import BlockChecker
 from harness.cleanup import wait_until
+from harness.gateways import Gateway, Machine, machines, serves, stands_by
 from harness.processes import Daemon
+from harness.rig import Rig
+from harness.volume import MIB, Volume
 
 LATE = 2  # the OSD that has everything of the pool
 MAP_SECONDS = 2  # how late a map may be that a monitor sends to that one
@@ -36,6 +42,13 @@ BLOCKS = range(0, SIZE, rbd_writer.STEP)
 # The monitors send a new map to one OSD that they draw. If that is this one, it may have it in time.
 TRIES = 6
 NUMBERS = itertools.count()
+
+ROUNDS = int(os.environ.get("FREEZE_ROUNDS", "2"))
+FROZEN_SECONDS = 60 if "FREEZE_ROUNDS" in os.environ else 5
+# Of an image, so that what a node has sent is in the gateway's hands when that freezes.
+WRITES_PER_SECOND = 100
+# Few, so that each is soon overwritten by the next gateway.
+BLOCKS_WRITTEN = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,3 +188,47 @@ def test_a_takeover_that_lacks_a_step_loses_data(ceph: Ceph, steps: Takeover) ->
 def test_a_takeover_with_every_step_loses_none(ceph: Ceph, steps: Takeover) -> None:
     """Though no image's exclusive lock helps."""
     assert not any(lost_after(ceph, steps) for _ in range(TRIES // 2))
+
+
+def freeze_and_let_go(serving: Machine, other: Machine, checkers: list[BlockChecker]) -> None:
+    began = time.monotonic()
+    agent, tgtd = serving.freeze()
+    wait_until(lambda: serves(other.agent), 120, lambda: f"the other one serves\n{other.agent.tail()}")
+    took = time.monotonic() - began
+    for checker in checkers:
+        checker.wait_for_writes(5 * BLOCKS_WRITTEN, seconds=120)
+    time.sleep(max(0, began + FROZEN_SECONDS - time.monotonic()))
+    frozen = time.monotonic() - began
+    os.kill(tgtd, signal.SIGCONT)
+    time.sleep(1)  # for what it had in hand
+    os.kill(agent, signal.SIGCONT)
+    wait_until(serving.is_gone, 60, "the old gateway has ended, and its tgtd")
+    print(f"taken over after {took:.1f} s, let go after {frozen:.1f} s")
+
+
+@pytest.mark.timeout(300 + 240 * ROUNDS)
+@pytest.mark.parametrize("second", ["both portals are in the grants"], indirect=True)
+def test_a_gateway_that_was_frozen_writes_nothing_again_and_again(
+    rig: Rig, second: Gateway, ceph: Ceph
+) -> None:
+    ceph.rbd("config", "pool", "set", ceph.POOL, "rbd_qos_write_iops_limit", WRITES_PER_SECOND)
+    volumes = [
+        Volume(rig, node, f"on-{node.name}", block=True, size=16 * MIB).up(with_controller=True)
+        for node in rig.nodes
+    ]
+    checkers = [BlockChecker(volume, blocks=BLOCKS_WRITTEN, pause_ms=0).start() for volume in volumes]
+    serving, other = machines(rig, second)
+    for _ in range(ROUNDS):
+        for checker in checkers:
+            checker.wait_for_writes(BLOCKS_WRITTEN, seconds=120)
+        wait_until(lambda other=other: stands_by(other.agent), 60, "the other one stands by")
+        freeze_and_let_go(serving, other, checkers)
+        serving, other = other, serving
+        rig.controller = serving.agent
+        for checker in checkers:
+            checker.stop_good()
+            checker.verify()
+            checker.start()
+    for volume, checker in zip(volumes, checkers):
+        checker.stop_good()
+        volume.down(with_controller=True).delete()

@@ -65,6 +65,7 @@ RUNS = [
     Run("rolling updates of the data path", 10, ("kube/test_data_path.py",), "ROLLING_UPDATES"),
     Run("seconds of a frozen array", 60, ("agent/test_frozen_array.py",), "FROZEN_SECONDS", 10),
     Run("failures of gateways in turn", 100, ("ceph/test_gateway_kills.py",), "GATEWAY_ROUNDS"),
+    Run("freezes of a gateway", 50, ("ceph/test_late_maps.py", "-k", "frozen"), "FREEZE_ROUNDS"),
     Run("groups of snapshots", 200, ("faults/test_group_snapshots.py",), "GROUP_ROUNDS", 2),
     Run(
         "rounds of changed blocks",
