@@ -202,6 +202,8 @@ absl::Status Replicas::CallAny(const std::string& what, absl::Time deadline, con
   const auto left = [end] { return absl::FromChrono(end - Clock::now()); };
   while (left() > absl::ZeroDuration()) {
     for (const auto& replica : ListReplicas(absl::Now() + left())) {
+      // One that there is no time left to ask has not failed: it is to be asked first the next time.
+      if (left() <= absl::ZeroDuration()) break;
       grpc::ClientContext context;
       RETURN_IF_ERROR(PrepareCall(&context, absl::Now() + left()));
       const absl::Status status = FromGrpcStatus(call(*replica->stub, &context));

@@ -62,6 +62,15 @@ struct ReplicasRig {
     });
   }
 
+  // And is connected to them.
+  bool KnowsBoth() {
+    return testing::Eventually([&] {
+      const auto all = replicas.ListReplicas(absl::Now());
+      for (const auto& each : all) each->channel->GetState(/*try_to_connect=*/true);
+      return all.size() == 2 && all.back()->channel->GetState(false) == GRPC_CHANNEL_READY;
+    });
+  }
+
   const testing::TempDir folder;
   Replicas replicas;
 };
@@ -138,13 +147,29 @@ TEST_CASE("a replica that could not answer is asked after the others for a while
   };
   FakeReplica one(handler(1)), other(handler(2));
   ReplicasRig rig({one.address(), other.address()});
-  REQUIRE(testing::Eventually([&] {
-    const auto all = rig.replicas.ListReplicas(absl::Now());
-    for (const auto& each : all) each->channel->GetState(/*try_to_connect=*/true);
-    return all.size() == 2 && all.back()->channel->GetState(false) == GRPC_CHANNEL_READY;
-  }));
+  REQUIRE(rig.KnowsBoth());
   for (int i = 0; i < 10; ++i) CHECK(rig.Release(absl::Seconds(20)).ok());
   CHECK(failed == 1);
+}
+
+// As one that does not reach an array and never says so: each call would be lost with it.
+TEST_CASE("a replica that took all the time of a call is asked after the one that had none") {
+  std::atomic<int> silent = 0;  // the one that is asked first
+  const auto handler = [&](int number) -> Handler {
+    return [&, number](grpc::ServerContext* context) {
+      int nobody = 0;
+      silent.compare_exchange_strong(nobody, number);
+      while (silent == number && !context->IsCancelled()) absl::SleepFor(absl::Milliseconds(10));
+      return grpc::Status::OK;
+    };
+  };
+  FakeReplica one(handler(1)), other(handler(2));
+  ReplicasRig rig({one.address(), other.address()});
+  REQUIRE(rig.KnowsBoth());
+  CHECK(absl::IsUnavailable(rig.Release(absl::Seconds(2))));
+  REQUIRE(silent != 0);
+  CHECK(rig.Release(absl::Seconds(4)).ok());
+  CHECK((silent == 1 ? one : other).calls == 1);
 }
 
 TEST_CASE("a replica that names very many others makes a node open no more than 32 connections") {
