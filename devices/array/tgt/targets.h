@@ -76,7 +76,7 @@ class TargetTable {
   absl::StatusOr<bool> CloseTarget(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
   // ResumeTarget of one that an agent before this one has opened, by that image.
   absl::Status ResumeOpen(const GrantRow& grant, const LunBacking& backing) ABSL_LOCKS_EXCLUDED(mu_);
-  EmptyTargets& empty() { return empty_; }
+  EmptyTargets& empty_targets() { return empty_; }
   ShownCacheIds& cache_ids() { return cache_ids_; }
   TargetAccounts& accounts() { return accounts_; }
   // Of all generations that had an account before these grants were read: the others' are old.

@@ -123,7 +123,7 @@ struct TgtServers::Server {
               targets.ReleaseLeftOvers();
               targets.RetryHeld();
               table.accounts().DeleteOld();
-              table.empty().DeleteAll();
+              table.empty_targets().DeleteAll();
             },
             [&catalogue, &images, number] { EndClientsOfTgtd(catalogue, images, number); }),
         errors(kLookForErrors, [this] { table.cache_ids().ShowErrors(); }) {}
