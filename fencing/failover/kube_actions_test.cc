@@ -5,17 +5,52 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <functional>
+#include <memory>
+#include <utility>
 
 #include "fencing/failover/facts.h"
 #include "fencing/failover/testing/fake_api.h"
 
 namespace lunkeeper::fencing {
+namespace {
+
+const kube::LeaseName kLease{"kube-system", "lunkeeper-failover"};
+
+// An API server, and a replica's actions on it. `first` is asked before it.
+struct ActionsAtApi {
+  explicit ActionsAtApi(FakeApi::Handler first = [](kube::Exchange&) { return false; })
+      : api([](const std::string&) {}, std::move(first)) {}
+
+  // As the watch brings it.
+  NodeFence See(const std::string& path) {
+    const RecordFacts seen = ReadRecord(api.Get(path));
+    actions.NoteRecord(seen.fence.node, &seen);
+    return seen.fence;
+  }
+
+  FakeApi api;
+  std::unique_ptr<kube::KubeClient> client = api.Client();
+  KubeActions actions{*client, kLease, "replica-1", absl::Seconds(4)};
+};
+
+NodeFence ManualFence() {
+  NodeFence fence;
+  fence.node = NodeId("n1.00000000000000aa");
+  fence.requested_by = "an operator";
+  fence.volumes[ArrayId("a1")] = {VolumeId("a1-v1")};
+  return fence;
+}
+
+std::string PathOf(const NodeFence& fence) {
+  return "/apis/lunkeeper.io/v1alpha1/nodefences/" + fence.node.value();
+}
+
+}  // namespace
 
 TEST_CASE("a kubelet is read from the API server itself: its lease and whether its Node is ready") {
   const NodeId node("n1.00000000000000aa");
-  FakeApi api;
-  const auto client = api.Client();
-  KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4));
+  ActionsAtApi at;
+  auto& [api, client, actions] = at;
   CHECK(actions.ReadKubelet({node, {}}).done.outcome == Outcome::kGone);
 
   const auto put = [&](const std::string& name, const std::string& ready) {
@@ -43,13 +78,11 @@ TEST_CASE("a kubelet is read from the API server itself: its lease and whether i
 TEST_CASE("a pod is deleted as the one that was seen, and without a grace period only after a fence") {
   const std::string path = "/api/v1/namespaces/db/pods/db-0";
   std::vector<kube::Json> bodies;
-  FakeApi api([](const std::string&) {},
-              [&](kube::Exchange& exchange) {
-                if (exchange.method == "DELETE") bodies.push_back(*kube::ParseJson(exchange.body));
-                return false;
-              });
-  const auto client = api.Client();
-  KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4));
+  ActionsAtApi at([&](kube::Exchange& exchange) {
+    if (exchange.method == "DELETE") bodies.push_back(*kube::ParseJson(exchange.body));
+    return false;
+  });
+  auto& [api, client, actions] = at;
   api.Put(path, kube::Json::object());
   const PodId pod("db/db-0");
   const Uid uid(kube::TextAt(api.Get(path), {"metadata", "uid"}));
@@ -69,16 +102,14 @@ TEST_CASE("a Job's pod is marked as failed; that the role does not allow it does
   const std::string path = "/api/v1/namespaces/db/pods/job-x";
   std::vector<std::string> calls;
   kube::Json status;
-  FakeApi api([](const std::string&) {},
-              [&, answer = answer](kube::Exchange& exchange) {
-                if (exchange.method == "GET") return false;
-                calls.push_back(exchange.method + " " + exchange.path);
-                status = *kube::ParseJson(exchange.body);
-                answer == 200 ? exchange.Reply(kube::Json::object()) : exchange.Refuse(answer, "", "no");
-                return true;
-              });
-  const auto client = api.Client();
-  KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4));
+  ActionsAtApi at([&, answer = answer](kube::Exchange& exchange) {
+    if (exchange.method == "GET") return false;
+    calls.push_back(exchange.method + " " + exchange.path);
+    status = *kube::ParseJson(exchange.body);
+    answer == 200 ? exchange.Reply(kube::Json::object()) : exchange.Refuse(answer, "", "no");
+    return true;
+  });
+  auto& [api, client, actions] = at;
   api.Put(path, kube::Json::object());
   const std::string uid = kube::TextAt(api.Get(path), {"metadata", "uid"});
   const DeletePod deletion{PodId("db/job-x"), Uid(uid), Grace::kNone};
@@ -90,12 +121,11 @@ TEST_CASE("a Job's pod is marked as failed; that the role does not allow it does
 }
 
 TEST_CASE("a record and a taint are written only over what was seen, so that a person's change comes first") {
-  FakeApi api;
-  const auto client = api.Client();
-  KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4));
+  ActionsAtApi at;
+  auto& [api, client, actions] = at;
   NodeFence fence;
   fence.node = NodeId("n1.00000000000000aa");
-  const std::string record = "/apis/lunkeeper.io/v1alpha1/nodefences/" + fence.node.value();
+  const std::string record = PathOf(fence);
   const auto metadata = [&](const std::string& path, const char* field) {
     return kube::TextAt(api.Get(path), {"metadata", field});
   };
@@ -117,9 +147,8 @@ TEST_CASE("a record and a taint are written only over what was seen, so that a p
 }
 
 TEST_CASE("a webhook that refuses a write with a conflict has refused it, and nothing conflicts") {
-  FakeApi api;
-  const auto client = api.Client();
-  KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4));
+  ActionsAtApi at;
+  auto& [api, client, actions] = at;
   NodeFence fence;
   fence.node = NodeId("n1.00000000000000aa");
   const auto outcome = [&] {
@@ -145,28 +174,23 @@ TEST_CASE("a webhook that refuses a write with a conflict has refused it, and no
 
 TEST_CASE("finalizers that others have put on a NodeFence stay until these remove them") {
   std::atomic<int> reads = 0;
-  FakeApi api([](const std::string&) {},
-              [&](kube::Exchange& exchange) {
-                reads += exchange.method == "GET" ? 1 : 0;
-                return false;
-              });
-  const auto client = api.Client();
-  KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4));
-  NodeFence fence;
-  fence.node = NodeId("n1.00000000000000aa");
-  fence.volumes[ArrayId("a1")] = {VolumeId("a1-v1")};
-  const std::string path = "/apis/lunkeeper.io/v1alpha1/nodefences/" + fence.node.value();
+  ActionsAtApi at([&](kube::Exchange& exchange) {
+    reads += exchange.method == "GET" ? 1 : 0;
+    return false;
+  });
+  auto& [api, client, actions] = at;
+  NodeFence fence = ManualFence();
+  const std::string path = PathOf(fence);
   const auto finalizers = [&] { return kube::FieldAt(api.Get(path), {"metadata", "finalizers"}); };
   const auto look = [&] {
-    const RecordFacts seen = ReadRecord(api.Get(path));
-    actions.NoteRecord(fence.node, &seen);
-    fence.uid = seen.fence.uid, fence.version = seen.fence.version;
+    const NodeFence seen = at.See(path);
+    fence.uid = seen.uid, fence.version = seen.version;
   };
   SECTION("a person made it: it gets ours, once, in the first write") {
-    fence.requested_by = "an operator";
     api.Put(path, {{"metadata", {{"name", fence.node.value()}, {"finalizers", {"others/audit"}}}}});
   }
   SECTION("it is ours, and somebody has put one on it since") {
+    fence.requested_by.clear();
     REQUIRE(actions.PutRecord({fence}, {}).done.outcome == Outcome::kOk);
     api.Merge(path, {{"metadata", {{"finalizers", {"others/audit", kFinalizer}}}}});
   }
@@ -280,39 +304,29 @@ TEST_CASE("a replica that loses the lease between two calls of one action writes
 }
 
 TEST_CASE("a person's NodeFence that has changed since, or is gone, gets neither status nor finalizer") {
-  FakeApi api;
-  const auto client = api.Client();
-  KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4));
-  NodeFence fence;
-  fence.node = NodeId("n1.00000000000000aa");
-  fence.requested_by = "an operator";
-  fence.volumes[ArrayId("a1")] = {VolumeId("a1-v1")};
-  const std::string path = "/apis/lunkeeper.io/v1alpha1/nodefences/" + fence.node.value();
+  ActionsAtApi at;
+  auto& [api, client, actions] = at;
+  NodeFence fence = ManualFence();
+  const std::string path = PathOf(fence);
   api.Put(path, kube::Json::object());
-  RecordFacts seen = ReadRecord(api.Get(path));
-  actions.NoteRecord(fence.node, &seen);
-  fence.uid = seen.fence.uid, fence.version = seen.fence.version;
+  const NodeFence seen = at.See(path);
+  fence.uid = seen.uid, fence.version = seen.version;
   api.Merge(path, {{"metadata", {{"finalizers", {"others/audit"}}}}});
   CHECK(actions.PutRecord({fence}, {}).done.outcome == Outcome::kConflict);
-  seen = ReadRecord(api.Get(path));
-  actions.NoteRecord(fence.node, &seen);  // quicker than the core learns of it
+  const NodeFence changed = at.See(path);  // which the core has not taken up yet
   CHECK(actions.PutRecord({fence}, {}).done.outcome == Outcome::kConflict);
   CHECK(kube::FieldAt(api.Get(path), {"metadata", "finalizers"}) == kube::Json{"others/audit"});
   CHECK(kube::FieldAt(api.Get(path), {"status"}).is_null());
   api.Remove(path);
-  fence.version = seen.fence.version;
+  fence.version = changed.version;
   CHECK(actions.PutRecord({fence}, {}).done.outcome == Outcome::kGone);
 }
 
 TEST_CASE("a person's NodeFence that no watch has brought is read after the first write, and then written") {
-  FakeApi api;
-  const auto client = api.Client();
-  KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4));
-  NodeFence fence;
-  fence.node = NodeId("n1.00000000000000aa");
-  fence.requested_by = "an operator";
-  fence.volumes[ArrayId("a1")] = {VolumeId("a1-v1")};
-  const std::string path = "/apis/lunkeeper.io/v1alpha1/nodefences/" + fence.node.value();
+  ActionsAtApi at;
+  auto& [api, client, actions] = at;
+  NodeFence fence = ManualFence();
+  const std::string path = PathOf(fence);
   api.Put(path, {{"metadata", {{"finalizers", {"others/audit"}}}}});
   fence.version = ReadRecord(api.Get(path)).fence.version;
   CHECK(actions.PutRecord({fence}, {}).done.outcome == Outcome::kFailed);
@@ -322,10 +336,9 @@ TEST_CASE("a person's NodeFence that no watch has brought is read after the firs
 
 TEST_CASE("the lease is written by the version that the decision rests on, and given up by who has it") {
   const std::string lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/lunkeeper-failover";
-  FakeApi api;
-  const auto client = api.Client();
-  KubeActions first(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4));
-  KubeActions second(*client, {"kube-system", "lunkeeper-failover"}, "replica-2", absl::Seconds(4));
+  ActionsAtApi at;
+  auto& [api, client, first] = at;
+  KubeActions second(*client, kLease, "replica-2", absl::Seconds(4));
   const auto holder = [&] { return kube::TextAt(api.Get(lease), {"spec", "holderIdentity"}); };
   const Answer taken = first.RenewLease({});
   REQUIRE(taken.done.outcome == Outcome::kOk);
@@ -342,9 +355,8 @@ TEST_CASE("the lease is written by the version that the decision rests on, and g
 TEST_CASE(
     "which nodes died of a volume is stored on the PersistentVolume that was seen, and taken away again") {
   const std::string path = "/api/v1/persistentvolumes/pvc-1";
-  FakeApi api;
-  const auto client = api.Client();
-  KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4));
+  ActionsAtApi at;
+  auto& [api, client, actions] = at;
   api.Put(path, {{"metadata", {{"annotations", {{"keep", "me"}}}}}});
   const auto charge = [&](const ChargedNodes& nodes, const std::string& version) {
     return actions.ChargeVolume({VolumeId("a1-v1"), nodes}, "pvc-1", Version(version)).done.outcome;
