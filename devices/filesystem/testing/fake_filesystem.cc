@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -95,6 +96,11 @@ void FakeFilesystem::FailNext(const std::string& call, absl::Status status) {
 std::vector<std::string> FakeFilesystem::Calls() {
   absl::MutexLock lock(&mu_);
   return calls_;
+}
+
+bool FakeFilesystem::Called(const std::string& call) {
+  absl::MutexLock lock(&mu_);
+  return std::find(calls_.begin(), calls_.end(), call) != calls_.end();
 }
 
 }  // namespace lunkeeper

@@ -27,6 +27,7 @@ class FakeFilesystem final : public Filesystem {
   void FailNext(const std::string& call, absl::Status status);
   // Names of the calls made so far that change a device ("Make", "Check", "GrowUnmounted", "GrowMounted").
   std::vector<std::string> Calls();
+  bool Called(const std::string& call);
 
  private:
   absl::Status Record(const std::string& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
