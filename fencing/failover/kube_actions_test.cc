@@ -14,12 +14,14 @@
 namespace lunkeeper::fencing {
 namespace {
 
-const kube::LeaseName kLease{"kube-system", "lunkeeper-failover"};
+const kube::LeaseName kOwnLease{"kube-system", "lunkeeper-failover"};
 
 // An API server, and a replica's actions on it. `first` is asked before it.
 struct ActionsAtApi {
-  explicit ActionsAtApi(FakeApi::Handler first = [](kube::Exchange&) { return false; })
-      : api([](const std::string&) {}, std::move(first)) {}
+  explicit ActionsAtApi(
+      FakeApi::Handler first = [](kube::Exchange&) { return false; }, CallRules rules = {})
+      : api([](const std::string&) {}, std::move(first)),
+        actions(*client, kOwnLease, "replica-1", absl::Seconds(4), RealExecutor(), std::move(rules)) {}
 
   // As the watch brings it.
   NodeFence See(const std::string& path) {
@@ -30,7 +32,7 @@ struct ActionsAtApi {
 
   FakeApi api;
   std::unique_ptr<kube::KubeClient> client = api.Client();
-  KubeActions actions{*client, kLease, "replica-1", absl::Seconds(4)};
+  KubeActions actions;
 };
 
 NodeFence ManualFence() {
@@ -213,15 +215,14 @@ TEST_CASE("finalizers that others have put on a NodeFence stay until these remov
 
 TEST_CASE("a write that a webhook holds for longer than the first try lasts is done by a later try") {
   const auto hold = absl::Milliseconds(350);
-  FakeApi api([](const std::string&) {},
-              [&](kube::Exchange& exchange) {
-                if (exchange.method == "GET" || exchange.Hold(hold)) return false;
-                exchange.Cut();  // the caller has hung up, so nothing is stored
-                return true;
-              });
-  const auto client = api.Client();
-  KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4),
-                      RealExecutor(), {.first_timeout = absl::Milliseconds(150)});
+  ActionsAtApi at(
+      [&](kube::Exchange& exchange) {
+        if (exchange.method == "GET" || exchange.Hold(hold)) return false;
+        exchange.Cut();  // the caller has hung up, so nothing is stored
+        return true;
+      },
+      {.first_timeout = absl::Milliseconds(150)});
+  auto& [api, client, actions] = at;
   const auto done = [](const std::function<Outcome()>& write) {
     CHECK(write() == Outcome::kFailed);
     for (int tries = 1; tries < 8; ++tries)
@@ -235,7 +236,7 @@ TEST_CASE("a write that a webhook holds for longer than the first try lasts is d
   NodeFence fence;
   fence.node = NodeId("n1.00000000000000aa");
   SECTION("a NodeFence is made, and removed, which takes two writes") {
-    const std::string record = "/apis/lunkeeper.io/v1alpha1/nodefences/" + fence.node.value();
+    const std::string record = PathOf(fence);
     CHECK(done([&] { return actions.PutRecord({fence}, {}).done.outcome; }));
     CHECK(done([&] {
       const RemoveNodeFence call{fence.node, Uid(metadata(record, "uid")),
@@ -279,16 +280,17 @@ TEST_CASE("only a call that timed out again and again gets more time, and only w
 
 TEST_CASE("a replica that loses the lease between two calls of one action writes no more") {
   std::atomic<bool> leads = true;
-  FakeApi api([&](const std::string& write) {
-    if (write.starts_with("DELETE")) leads = false;
-  });
-  const auto client = api.Client();
-  KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4),
-                      RealExecutor(), {.may_write = [&] { return leads.load(); }});
+  ActionsAtApi at(
+      [&](kube::Exchange& exchange) {
+        if (exchange.method == "DELETE") leads = false;
+        return false;
+      },
+      {.may_write = [&] { return leads.load(); }});
+  auto& [api, client, actions] = at;
   NodeFence fence;
   fence.node = NodeId("n1.00000000000000aa");
   REQUIRE(actions.PutRecord({fence}, {}).done.outcome == Outcome::kOk);
-  const std::string path = "/apis/lunkeeper.io/v1alpha1/nodefences/" + fence.node.value();
+  const std::string path = PathOf(fence);
   const auto remove = [&] {
     const kube::Json record = api.Get(path);
     return actions
@@ -338,7 +340,7 @@ TEST_CASE("the lease is written by the version that the decision rests on, and g
   const std::string lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/lunkeeper-failover";
   ActionsAtApi at;
   auto& [api, client, first] = at;
-  KubeActions second(*client, kLease, "replica-2", absl::Seconds(4));
+  KubeActions second(*client, kOwnLease, "replica-2", absl::Seconds(4));
   const auto holder = [&] { return kube::TextAt(api.Get(lease), {"spec", "holderIdentity"}); };
   const Answer taken = first.RenewLease({});
   REQUIRE(taken.done.outcome == Outcome::kOk);
