@@ -11,6 +11,8 @@
 
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "absl/time/clock.h"
 #include "devices/array/tgt/testing/array_fixture.h"
@@ -57,10 +59,23 @@ class RawSession {
   void SendUnreadReads() {
     const int size = 4096, socket = iscsi_get_fd(context_.get());
     REQUIRE(::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &size, sizeof size) == 0);
-    constexpr int kReads = 64, kBytes = 128 << 10;
-    for (int i = 0; i < kReads; ++i)
-      REQUIRE(iscsi_read16_task(context_.get(), 1, 0, kBytes, 512, 0, 0, 0, 0, 0, Done, this) != nullptr);
+    for (int i = 0; i < 64; ++i)
+      REQUIRE(iscsi_read16_task(context_.get(), 1, 0, kReadBytes, 512, 0, 0, 0, 0, 0, Done, this) != nullptr);
     SendAll();
+  }
+  // Keeps this many reads under way, as deep as the sockets have room for and more; false once one has
+  // failed.
+  bool ReadsFor(absl::Duration length) {
+    const absl::Time end = absl::Now() + length;
+    for (int i = 0; i < 64; ++i) SendRead();
+    while (reads_good_ && absl::Now() < end) {
+      pollfd fd = {.fd = iscsi_get_fd(context_.get()),
+                   .events = static_cast<short>(iscsi_which_events(context_.get())),
+                   .revents = 0};
+      if (::poll(&fd, 1, 10) < 0 || iscsi_service(context_.get(), fd.revents) != 0) return false;
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    return std::exchange(reads_good_, false);
   }
   // Whether what was sent is answered.
   bool IsAnswered(absl::Duration within) {
@@ -88,12 +103,24 @@ class RawSession {
   struct Deleter {
     void operator()(iscsi_context* context) const { iscsi_destroy_context(context); }
   };
+  void SendRead() {
+    reads_good_ =
+        iscsi_read16_task(context_.get(), 1, 0, kReadBytes, 512, 0, 0, 0, 0, 0, ReadDone, this) != nullptr;
+  }
+  static void ReadDone(iscsi_context*, int status, void* task, void* self) {
+    auto* const session = static_cast<RawSession*>(self);
+    if (task != nullptr) scsi_free_scsi_task(static_cast<scsi_task*>(task));
+    if (!session->reads_good_) return;
+    session->reads_good_ = status == SCSI_STATUS_GOOD;
+    if (session->reads_good_) session->SendRead();
+  }
   // Also when the context goes.
   static void Done(iscsi_context*, int, void*, void* self) {
     static_cast<RawSession*>(self)->answered_ = true;
   }
 
-  bool answered_ = false;
+  static constexpr int kReadBytes = 128 << 10;
+  bool answered_ = false, reads_good_ = true;
   unsigned char data_[512] = {};
   const std::unique_ptr<iscsi_context, Deleter> context_;
 };
@@ -178,13 +205,40 @@ TEST_CASE_METHOD(ClusterFixture,
   SECTION("to reads, which are over at the disk alone") { session.SendUnreadReads(); }
   SECTION("to pings") { session.SendUnreadPings(); }
   const pid_t before = TgtdProcess(options.control_port);
-  const auto term = array->fences().BeginTerm("leader");
-  REQUIRE(array->fences().FenceNode(*term, {kCutOff, {volume}}).status() == absl::OkStatus());
+  if (GENERATE(false, true)) {
+    REQUIRE(Release(volume, kCutOff) == absl::OkStatus());
+  } else {
+    const auto term = array->fences().BeginTerm("leader");
+    REQUIRE(array->fences().FenceNode(*term, {kCutOff, {volume}}).status() == absl::OkStatus());
+  }
   CHECK_FALSE(PlainInitiator::Login(connection).ok());
   CHECK(Eventually([&] { return TgtClient(options.control_port).ListTargets()->size() == 1; }));  // nobody's
   array.reset();
   REQUIRE(Open() == absl::OkStatus());
   CHECK(TgtdProcess(options.control_port) == before);
+}
+
+// tgtd tells of a session only the address, which all volumes of a node share.
+TEST_CASE_METHOD(LostReset, "a node goes on reading one volume while another's slow write is waited for") {
+  const VolumeId read = cluster->volumes().CreateVolume(Spec("read", 16)).value().id;
+  RawSession reader(
+      cluster->grants()
+          .AcquireGrant(
+              {.volume = read, .node = kCutOff, .access = Access::kExclusive, .owner = GrantOwner::kNode},
+              absl::ZeroDuration())
+          .value()
+          .connection);
+  slow.Set(9000);
+  Cut([](RawSession& session) { session.SendWrite(); });
+  slow.Set(0);
+  absl::Status released = absl::UnknownError("under way");
+  const absl::Time begin = absl::Now();
+  std::jthread release(
+      [&] { released = cluster->grants().ReleaseGrant(volume, kCutOff, GrantOwner::kNode, kAnyGeneration); });
+  CHECK(reader.ReadsFor(absl::Seconds(10)));
+  release.join();
+  CHECK(released == absl::OkStatus());
+  CHECK(absl::Now() - begin > absl::Seconds(7));
 }
 
 }  // namespace

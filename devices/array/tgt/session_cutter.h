@@ -2,16 +2,14 @@
 // Ends the sessions of targets in one tgtd. tgtd lists a session until its last command is over, and one
 // whose LUN reset it has forgotten for as long as it lives: of two resets that wait for the same command it
 // answers the later one (docs/tgt.md). So a list that does not become empty is no proof that a command runs.
-// What is: tgtd refuses to delete a LUN while one does, whatever it lists; and one whose answer waits for a
-// node that takes none counts as running, so such connections are ended (stuck_connections.h).
+// What is: tgtd refuses to delete a LUN while one does, whatever it lists. One whose answer waits for a node
+// that takes none counts as running, so such connections are ended (stuck_connections.h).
 //
 // Thread-safe. An error is tgtd's; NOT_FOUND: there is no such target.
 
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <utility>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -29,7 +27,7 @@ enum class SessionsLeft {
 
 class SessionCutter {
  public:
-  explicit SessionCutter(const TgtClient* tgt) : tgt_(tgt) {}
+  explicit SessionCutter(const TgtClient* tgt) : tgt_(tgt), stuck_(tgt) {}
 
   // Cuts what is listed, and says what the list was.
   absl::StatusOr<SessionsLeft> CutSessions(int32_t target) ABSL_LOCKS_EXCLUDED(mu_);
@@ -39,19 +37,12 @@ class SessionCutter {
  private:
   using SteadyTime = std::chrono::steady_clock::time_point;
 
-  struct Ending {
-    SteadyTime since;  // or since the last kOverdue
-    int overdue = 0;   // times
-  };
-
-  // How often the target has been overdue, and whether it is now.
-  std::pair<int, SessionsLeft> ClassifyList(int32_t target) ABSL_LOCKS_EXCLUDED(mu_);
-  void EndStuck(const std::vector<TgtConnection>& connections, int overdue);
+  SessionsLeft ClassifyList(int32_t target, bool empty) ABSL_LOCKS_EXCLUDED(mu_);
 
   const TgtClient* const tgt_;
-  absl::Mutex mu_;
-  std::map<int32_t, Ending> ending_ ABSL_GUARDED_BY(mu_);
   StuckConnections stuck_;
+  absl::Mutex mu_;
+  std::map<int32_t, SteadyTime> ending_since_ ABSL_GUARDED_BY(mu_);  // or since the last kOverdue
 };
 
 }  // namespace lunkeeper

@@ -14,38 +14,45 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "devices/array/tgt/tgt_client.h"
 
 namespace lunkeeper {
 
 class StuckConnections {
  public:
-  // Notes how far the peers of `tgtd` have come. At most twice a second: it takes 3 µs a socket.
-  void NoteProgress(pid_t tgtd) ABSL_LOCKS_EXCLUDED(mu_);
-  // Shuts down those with one of these peers, as `host` without port, that take nothing more and whose peer
-  // has acknowledged no byte for a second; with `slow` all that take nothing more at this moment, as a peer
-  // could read a little for ever. Such a node's connection to another target is made anew by the node.
-  void ShutDown(pid_t tgtd, const std::set<std::string>& peers, bool slow) ABSL_LOCKS_EXCLUDED(mu_);
+  explicit StuckConnections(const TgtClient* tgt) : tgt_(tgt) {}
+
+  // These are to end, and tgtd lists them still. To be called until it does not: twice a second it goes
+  // through tgtd's sockets, which takes 3 µs for each, and shuts down those with the address of one of these
+  // that take nothing more, and of which the peer has acknowledged nothing for a second, or in five seconds
+  // next to nothing. tgtd tells only the address: a stuck connection from there to another target ends, too,
+  // and its node logs in again.
+  void EndStuck(const std::vector<TgtConnection>& listed) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   using SteadyTime = std::chrono::steady_clock::time_point;
+  // Of a socket that has taken nothing more at each look.
   struct Progress {
     uint64_t acknowledged = 0;  // bytes
-    SteadyTime since;           // which it has been so
+    SteadyTime since;           // which it has been so many
+    uint64_t counted_from = 0;  // bytes that were acknowledged
+    SteadyTime counting_since;  // this time
   };
 
-  void GoThrough(pid_t tgtd, const std::set<std::string>& peers, bool slow)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether the peer of this socket has taken something since the last look.
-  bool IsStill(uint64_t inode, int socket, SteadyTime now, std::map<uint64_t, Progress>* seen)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status GoThrough(pid_t tgtd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static bool IsStuck(uint64_t acknowledged, SteadyTime now, Progress& progress);
 
+  const TgtClient* const tgt_;
   absl::Mutex mu_;
+  std::set<std::string> peers_ ABSL_GUARDED_BY(mu_);  // of what was listed since the last look
   SteadyTime looked_at_ ABSL_GUARDED_BY(mu_);
-  std::map<uint64_t, Progress> progress_ ABSL_GUARDED_BY(mu_);  // by the socket's inode
-  bool refused_ ABSL_GUARDED_BY(mu_) = false;
+  std::map<uint64_t, Progress> progress_ ABSL_GUARDED_BY(mu_);  // by the socket's cookie
+  bool refused_ ABSL_GUARDED_BY(mu_) = false;                   // as was logged
 };
 
 }  // namespace lunkeeper

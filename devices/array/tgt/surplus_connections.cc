@@ -1,31 +1,25 @@
-// tgtd's descriptors are duplicated one at a time, looked at and closed again: twenty thousand of them would
-// take the agent's own. So a connection that is chosen to end is duplicated once more, and its cookie says
-// whether the number is still the same connection's. A shutdown by a duplicate acts on the connection itself;
-// tgtd then reads its end, as when the other side closes it.
+// A connection that is chosen to end is duplicated once more (tgtd_sockets.h), and its cookie says whether
+// the number is still the same connection's.
 #include "devices/array/tgt/surplus_connections.h"
 
-#include <linux/tcp.h>  // has tcpi_bytes_received, unlike netinet/tcp.h
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/host_port.h"
 #include "base/log.h"
+#include "base/status_macros.h"
+#include "devices/array/tgt/tgtd_sockets.h"
 
 namespace lunkeeper {
 namespace {
@@ -44,27 +38,6 @@ struct Descriptors {
   size_t others = 0;  // no sockets
   std::vector<PortalConnection> connections;
 };
-
-std::vector<int> ListDescriptors(pid_t process) {
-  std::vector<int> numbers;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(absl::StrCat("/proc/", process, "/fd"), error), end;
-       !error && at != end; at.increment(error)) {
-    int number = -1;
-    if (absl::SimpleAtoi(at->path().filename().string(), &number)) numbers.push_back(number);
-  }
-  return numbers;
-}
-
-UniqueFd Duplicate(const UniqueFd& process, int number) {
-  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_getfd, process.get(), number, 0)));
-}
-
-uint64_t CookieOf(const UniqueFd& fd) {
-  uint64_t cookie = 0;
-  socklen_t length = sizeof cookie;
-  return ::getsockopt(fd.get(), SOL_SOCKET, SO_COOKIE, &cookie, &length) == 0 ? cookie : 0;
-}
 
 uint16_t PortOf(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
@@ -93,12 +66,11 @@ void AddDescriptor(const UniqueFd& fd, int number, const std::set<uint16_t>& por
   if (!ports.contains(PortOf(own)) ||
       ::getpeername(fd.get(), reinterpret_cast<sockaddr*>(&peer), &length) != 0)
     return;
-  tcp_info info{};
-  length = sizeof info;
-  if (::getsockopt(fd.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return;
+  const auto info = ReadTcpInfo(fd);
+  if (!info) return;
   all.connections.push_back({.number = number,
                              .cookie = CookieOf(fd),
-                             .received = info.tcpi_bytes_received,
+                             .received = info->tcpi_bytes_received,
                              .address = AddressOf(peer)});
 }
 
@@ -151,16 +123,12 @@ absl::StatusOr<size_t> SurplusConnections::TryToEnd(pid_t tgtd, const UniqueFd& 
   const std::vector<int> numbers = ListDescriptors(tgtd);
   if (numbers.size() <= kSpareConnections) return 0;
   Descriptors all;
-  for (const int number : numbers) {
-    const UniqueFd fd = Duplicate(handle, number);
-    if (!fd && errno == EPERM)
-      return absl::PermissionDeniedError("pidfd_getfd is not permitted; it needs CAP_SYS_PTRACE");
-    if (fd) AddDescriptor(fd, number, ports_, all);
-  }
+  RETURN_IF_ERROR(LookAtDescriptors(
+      handle, numbers, [&](int number, const UniqueFd& fd) { AddDescriptor(fd, number, ports_, all); }));
   const size_t sessions = 2 * all.others;
   size_t ended = 0;
   for (const PortalConnection& each : ChooseSurplus(std::move(all), sessions, MostOfAll(tgtd, sessions))) {
-    const UniqueFd fd = Duplicate(handle, each.number);
+    const UniqueFd fd = DuplicateDescriptor(handle, each.number);
     if (fd && CookieOf(fd) == each.cookie && ::shutdown(fd.get(), SHUT_RDWR) == 0) ++ended;
   }
   return ended;

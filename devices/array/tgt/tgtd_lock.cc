@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "devices/array/tgt/tgtd_sockets.h"
 
 namespace lunkeeper {
 namespace {
@@ -112,7 +112,7 @@ UniqueFd TgtdLock::TryLock() const {
 UniqueFd TgtdLock::ShareLock(pid_t process, const UniqueFd& handle) const {
   int descriptor = -1;
   if (!absl::SimpleAtoi(FindDescriptor(process), &descriptor)) return {};
-  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_getfd, handle.get(), descriptor, 0)));
+  return DuplicateDescriptor(handle, descriptor);
 }
 
 UniqueFd TgtdLock::OpenFile() const {
