@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -27,7 +28,8 @@ enum class SessionsLeft {
 
 class SessionCutter {
  public:
-  explicit SessionCutter(const TgtClient* tgt) : tgt_(tgt), stuck_(tgt) {}
+  SessionCutter(const TgtClient* tgt, StuckConnections::Portals portals)
+      : tgt_(tgt), stuck_(tgt, std::move(portals)) {}
 
   // Cuts what is listed, and says what the list was.
   absl::StatusOr<SessionsLeft> CutSessions(int32_t target) ABSL_LOCKS_EXCLUDED(mu_);

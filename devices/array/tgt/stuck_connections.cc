@@ -18,9 +18,11 @@ namespace {
 constexpr std::chrono::milliseconds kBetweenLooks(500);
 // A living peer acknowledges within some milliseconds, or the network's round trip.
 constexpr std::chrono::seconds kStill(1);
-// A peer that takes a little now and then, and could do so for ever, against one that reads another volume.
-constexpr std::chrono::seconds kCounted(5);
+// A peer that takes a little now and then, against one that reads another volume over a slow network: tgtd
+// gives a connection that it is to close nothing more, and closes it when a third of its buffer is empty.
+constexpr std::chrono::seconds kCounted(30);
 constexpr uint64_t kLittle = 1 << 20;  // bytes
+constexpr std::chrono::seconds kForgotten(5);
 
 // As tgtd shows it; empty: it has no peer, or none on a network.
 std::string PeerOf(const UniqueFd& socket) {
@@ -45,7 +47,7 @@ void StuckConnections::EndStuck(const std::vector<TgtConnection>& listed) {
   for (const TgtConnection& each : listed) peers_.insert(each.address);
   const SteadyTime now = std::chrono::steady_clock::now();
   if (now - looked_at_ < kBetweenLooks) return;
-  if (now - looked_at_ > kCounted) progress_.clear();  // nobody saw whether they took more in between
+  if (now - looked_at_ > kForgotten) progress_.clear();  // nobody saw whether they took more in between
   looked_at_ = now;
   const auto tgtd = tgt_->FindProcess();
   const absl::Status looked = tgtd.ok() ? GoThrough(*tgtd) : absl::OkStatus();
@@ -59,12 +61,14 @@ void StuckConnections::EndStuck(const std::vector<TgtConnection>& listed) {
 }
 
 absl::Status StuckConnections::GoThrough(pid_t tgtd) {
+  const std::set<uint16_t> ports = PortsOf(portals_());
   const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, tgtd, 0)));
   if (!handle) return absl::OkStatus();  // it has ended
   std::map<uint64_t, Progress> seen;
   const absl::Status looked =
       LookAtDescriptors(handle, ListDescriptors(tgtd), [&](int, const UniqueFd& socket) {
         mu_.AssertHeld();
+        if (!ports.contains(OwnPortOf(socket).value_or(0))) return;
         const std::string peer = PeerOf(socket);
         if (peer.empty() || TakesMore(socket)) return;
         const auto info = ReadTcpInfo(socket);

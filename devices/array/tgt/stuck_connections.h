@@ -11,9 +11,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -25,11 +27,13 @@ namespace lunkeeper {
 
 class StuckConnections {
  public:
-  explicit StuckConnections(const TgtClient* tgt) : tgt_(tgt) {}
+  using Portals = std::function<std::vector<std::string>()>;  // address:port each
+
+  StuckConnections(const TgtClient* tgt, Portals portals) : tgt_(tgt), portals_(std::move(portals)) {}
 
   // These are to end, and tgtd lists them still. To be called until it does not: twice a second it goes
   // through tgtd's sockets, which takes 3 µs for each, and shuts down those with the address of one of these
-  // that take nothing more, and of which the peer has acknowledged nothing for a second, or in five seconds
+  // that take nothing more, and of which the peer has acknowledged nothing for a second, or in 30 seconds
   // next to nothing. tgtd tells only the address: a stuck connection from there to another target ends, too,
   // and its node logs in again.
   void EndStuck(const std::vector<TgtConnection>& listed) ABSL_LOCKS_EXCLUDED(mu_);
@@ -48,6 +52,7 @@ class StuckConnections {
   static bool IsStuck(uint64_t acknowledged, SteadyTime now, Progress& progress);
 
   const TgtClient* const tgt_;
+  const Portals portals_;
   absl::Mutex mu_;
   std::set<std::string> peers_ ABSL_GUARDED_BY(mu_);  // of what was listed since the last look
   SteadyTime looked_at_ ABSL_GUARDED_BY(mu_);

@@ -7,16 +7,15 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "base/host_port.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "devices/array/tgt/tgtd_sockets.h"
@@ -30,20 +29,14 @@ constexpr size_t kMostConnections = 15'000;
 struct PortalConnection {
   int number = -1;  // of tgtd's descriptor
   uint64_t cookie = 0;
-  uint64_t received = 0;
-  std::string address;  // the bytes of it; of IPv6 a network's, of which a host has all addresses
+  uint64_t answered = 0;  // bytes that the peer has
+  std::string address;    // the bytes of it; of IPv6 a network's, of which a host has all addresses
 };
 
 struct Descriptors {
   size_t others = 0;  // no sockets
   std::vector<PortalConnection> connections;
 };
-
-uint16_t PortOf(const sockaddr_storage& address) {
-  if (address.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
-  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
-  return 0;
-}
 
 std::string AddressOf(const sockaddr_storage& peer) {
   constexpr size_t kNetworkBytes = 8;
@@ -56,21 +49,18 @@ std::string AddressOf(const sockaddr_storage& peer) {
 
 // Adds what this descriptor is. Listening sockets, and those to Ceph, are neither.
 void AddDescriptor(const UniqueFd& fd, int number, const std::set<uint16_t>& ports, Descriptors& all) {
-  sockaddr_storage own{}, peer{};
-  socklen_t length = sizeof own;
-  if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0) {
-    all.others += errno == ENOTSOCK ? 1 : 0;
-    return;
-  }
-  length = sizeof peer;
-  if (!ports.contains(PortOf(own)) ||
+  const std::optional<uint16_t> port = OwnPortOf(fd);
+  if (!port) ++all.others;
+  sockaddr_storage peer{};
+  socklen_t length = sizeof peer;
+  if (!port || !ports.contains(*port) ||
       ::getpeername(fd.get(), reinterpret_cast<sockaddr*>(&peer), &length) != 0)
     return;
   const auto info = ReadTcpInfo(fd);
   if (!info) return;
   all.connections.push_back({.number = number,
                              .cookie = CookieOf(fd),
-                             .received = info->tcpi_bytes_received,
+                             .answered = info->tcpi_bytes_acked,
                              .address = AddressOf(peer)});
 }
 
@@ -90,23 +80,20 @@ void TakeSurplus(std::vector<PortalConnection> sorted, size_t most, std::vector<
 }
 
 std::vector<PortalConnection> ChooseSurplus(Descriptors all, size_t sessions, size_t most_of_all) {
-  std::ranges::sort(all.connections, std::greater(), &PortalConnection::received);
+  std::ranges::sort(all.connections, std::greater(), &PortalConnection::answered);
   std::map<std::string, std::vector<PortalConnection>> by_address;
   for (PortalConnection& each : all.connections) by_address[each.address].push_back(std::move(each));
   std::vector<PortalConnection> surplus, kept, rest;
   for (auto& [address, own] : by_address)
     TakeSurplus(std::move(own), kSpareConnections + sessions, surplus, kept);
-  std::ranges::sort(kept, std::greater(), &PortalConnection::received);
+  std::ranges::sort(kept, std::greater(), &PortalConnection::answered);
   TakeSurplus(std::move(kept), most_of_all, surplus, rest);
   return surplus;
 }
 
 }  // namespace
 
-SurplusConnections::SurplusConnections(const std::vector<std::string>& portals) {
-  for (const std::string& portal : portals)
-    if (const auto parsed = ParseHostPort(portal)) ports_.insert(parsed->port);
-}
+SurplusConnections::SurplusConnections(const std::vector<std::string>& portals) : ports_(PortsOf(portals)) {}
 
 void SurplusConnections::EndSurplus(pid_t tgtd, const UniqueFd& handle) {
   const auto ended = TryToEnd(tgtd, handle);

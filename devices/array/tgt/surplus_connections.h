@@ -5,7 +5,8 @@
 //
 // By address, because a stranger has one address and many ports. An address in good order has a session for
 // each target at most, and for a moment a second one where it has just lost its path. Of an address with
-// more, the connections on which least was received end first: they have not logged in, or not said a thing.
+// more, the connections that tgtd has answered least end first: it answers little to who has no secret, while
+// what it receives of them is what they like to send.
 //
 // It asks the kernel and not tgtd, so it works when tgtd answers nobody. One thread uses it; others may ask
 // for what it counts.

@@ -17,6 +17,24 @@ constexpr char kStranger[] = "127.0.0.66";
 // So few that a test can use them up.
 constexpr rlim_t kDescriptors = 3000;
 
+// The header of a login that announces 8000 bytes, and the most of them: tgtd waits for the rest for ever.
+std::string HalfLogin() {
+  std::string header(48, '\0');
+  header[0] = 0x43, header[6] = 0x1f, header[7] = 0x40;
+  return header + std::string(7000, 'x');
+}
+
+// All of a login that asks for no target, and offers to prove nothing.
+std::string DiscoveryLogin() {
+  std::string keys(
+      "InitiatorName=iqn.2026-11.io.lunkeeper:stranger\0SessionType=Discovery\0AuthMethod=None\0", 84);
+  std::string header(48, '\0');
+  header[0] = 0x43, header[1] = static_cast<char>(0x81), header[7] = static_cast<char>(keys.size());
+  header[8] = 0x40, header[13] = 1;
+  keys.resize((keys.size() + 3) / 4 * 4);
+  return header + keys;
+}
+
 struct Flooded : Several {
   Flooded() : Several(1) {
     const rlimit few = {kDescriptors, kDescriptors};
@@ -52,6 +70,35 @@ TEST_CASE_METHOD(Flooded, "half a login does not save a connection, and sessions
   Flood("127.0.0.1", 2000, std::string(24, 'C'));
   CHECK(Eventually([&] { return CountOpen() <= kSpareConnections + 100; }, absl::Seconds(10)));
   for (const Used& each : used) CHECK(each.session->Write(1, 'y'));
+}
+
+TEST_CASE_METHOD(Flooded, "half logins of many bytes at a node's own address end none of its sessions") {
+  const std::vector<Used> used = UseSome(3);
+  Flood("127.0.0.1", 700, HalfLogin());
+  CHECK(Eventually([&] { return CountOpen() <= kSpareConnections + 100; }, absl::Seconds(10)));
+  for (const Used& each : used) CHECK(each.session->Write(1, 'y'));
+  const auto session = PlainInitiator::Login(used[0].connection);
+  REQUIRE(session.ok());
+  absl::SleepFor(absl::Seconds(3));  // which is some counts of them
+  CHECK((*session)->Write(1, 'z'));
+}
+
+TEST_CASE_METHOD(Flooded, "an agent that starts beside a flood ends it first, and fences") {
+  const std::vector<Used> used = UseSome(3);
+  array.reset();
+  Flood(kStranger, 2 * kDescriptors);
+  REQUIRE(Open() == absl::OkStatus());
+  const auto view = Cluster();
+  CHECK(Eventually([&] { return Fence(*view, kNode) == absl::OkStatus(); }, absl::Seconds(10)));
+}
+
+TEST_CASE_METHOD(Flooded, "who names no target is refused, and told of none") {
+  const std::vector<Used> used = UseSome(1);
+  Flood(kStranger, 1, DiscoveryLogin());
+  std::string answer(48, '\0');
+  REQUIRE(::recv(strangers[0].get(), answer.data(), answer.size(), MSG_WAITALL) == 48);
+  CHECK(answer[0] == 0x23);  // a login's
+  CHECK(answer[36] == 2);    // the initiator's fault
 }
 
 TEST_CASE_METHOD(Flooded, "connections of several addresses together leave half of the descriptors") {

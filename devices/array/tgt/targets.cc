@@ -28,6 +28,7 @@
 #include "base/fail_point.h"
 #include "base/hmac.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "base/status_macros.h"
 #include "devices/array/tgt/target_number.h"
 #include "devices/node_id.h"
@@ -285,7 +286,16 @@ absl::Status TargetTable::EndPause(const GrantRow& grant) {
   return cut;
 }
 
+// An initiator without a target would be admitted to ask for their names. Ours know theirs, so that takes a
+// secret which nobody has.
+absl::Status TargetTable::CloseDiscovery() const {
+  constexpr char kNobody[] = "nobody";
+  RETURN_IF_ERROR(OkIfThere(tgt_->NewAccount({.user = kNobody, .secret = RandomSecret()})));
+  return OkIfThere(tgt_->BindAccount(kDiscovery, kNobody));
+}
+
 absl::StatusOr<std::vector<TgtTarget>> TargetTable::ReadFromTgtd() {
+  RETURN_IF_ERROR(CloseDiscovery());
   RETURN_IF_ERROR(
       OkIfThere(tgt_->NewTarget(kNobodysTarget, Iqn(absl::StrCat(kPrefix, options_.array, ":nobody")))));
   ASSIGN_OR_RETURN(const std::vector<TgtTarget> all, tgt_->ListTargets());

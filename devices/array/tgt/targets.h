@@ -47,7 +47,7 @@ class TargetTable {
   TargetTable(const TgtClient* tgt, TargetTableOptions options)
       : tgt_(tgt),
         options_(std::move(options)),
-        sessions_(tgt),
+        sessions_(tgt, options_.portals),
         openings_(options_.opening_mark),
         accounts_(tgt, options_.accounts_kept_for),
         empty_(tgt, &sessions_),
@@ -87,9 +87,9 @@ class TargetTable {
   absl::Status EndPause(const GrantRow& grant);
   // Undoes a pause that a crash has left; no more than that, for there may be good sessions.
   absl::Status ResumeTarget(const GrantRow& grant) const;
-  // What tgtd has of ours; remembers which are open already and forgets all others. Also makes the target
-  // that nobody may log in to, and which is not in the answer: a tgtd without any target closes connections
-  // without a word, and an initiator whose own target is gone would go on trying.
+  // What tgtd has of ours; remembers which are open already and forgets all others. Also closes discovery,
+  // and makes the target that nobody may log in to, and which is not in the answer: a tgtd without any target
+  // closes connections without a word, and an initiator whose own target is gone would go on trying.
   absl::StatusOr<std::vector<TgtTarget>> ReadFromTgtd() ABSL_LOCKS_EXCLUDED(mu_);
   // Those of this table.
   ImageOpenings& openings() { return openings_; }
@@ -97,6 +97,7 @@ class TargetTable {
  private:
   static ChapCredentials TargetAccountOf(const GrantRow& grant);
   absl::Status DeleteDrained(int32_t target, SessionsLeft sessions);
+  absl::Status CloseDiscovery() const;
   absl::Status AllowDigests(int32_t target, Digests digests) const;
   // `open`: a call by which tgtd opens the image of the grant.
   absl::Status OpenImage(const GrantRow& grant, const LunBacking& backing,

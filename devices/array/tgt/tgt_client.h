@@ -24,6 +24,8 @@
 
 namespace lunkeeper {
 
+inline constexpr int32_t kDiscovery = -1;  // instead of a target: the sessions that ask which there are
+
 struct TgtLun {
   LunBacking backing;
   bool sync = false;
@@ -53,7 +55,7 @@ class TgtClient {
   absl::Status UpdateLun(int32_t target, const std::string& parameters) const;
 
   absl::Status NewAccount(const ChapCredentials& account) const;
-  // By which initiators prove themselves to the target.
+  // By which initiators prove themselves to the target, or before they may ask for targets (kDiscovery).
   absl::Status BindAccount(int32_t target, const std::string& user) const;
   // By which the target proves itself to them; it has one.
   absl::Status BindTargetAccount(int32_t target, const std::string& user) const;

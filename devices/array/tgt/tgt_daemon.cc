@@ -201,6 +201,7 @@ absl::Status TgtDaemon::BringUp() {
   absl::StatusOr<Process> found = FindOrSpawn();
   if (!found.ok()) return EndSilentHolder(found.status()) ? BringUp() : found.status();
   process_ = *std::move(found);
+  connections_.EndSurplus(process_.pid, process_.handle);  // with too many of them it answers nobody
   const absl::Status closed = CloseOtherPortals();
   const absl::Status status = closed.ok() ? PutTargetsBack() : closed;
   // A tgtd of ours that serves what the catalogue does not know: after a restore, or if a target's number was

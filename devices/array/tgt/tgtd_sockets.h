@@ -5,12 +5,14 @@
 //
 // Thread-safe. PERMISSION_DENIED: this program may not reach into that process; a container needs SYS_PTRACE.
 
-#include <linux/tcp.h>  // has tcpi_bytes_received, unlike netinet/tcp.h
+#include <linux/tcp.h>  // has tcpi_bytes_acked, unlike netinet/tcp.h
 #include <sys/types.h>
 
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,6 +29,11 @@ absl::Status LookAtDescriptors(const UniqueFd& process, const std::vector<int>& 
                                const std::function<void(int number, const UniqueFd& duplicate)>& look);
 // Of a socket, for as long as the machine runs: a number may be another socket's soon. 0: it is none.
 uint64_t CookieOf(const UniqueFd& socket);
+// Its own port, which is a portal's for what tgtd has accepted, and none of them for its connections to Ceph.
+// Empty: it is no socket. 0: it has none.
+std::optional<uint16_t> OwnPortOf(const UniqueFd& fd);
+// Of portals as address:port.
+std::set<uint16_t> PortsOf(const std::vector<std::string>& portals);
 // Empty: it is no TCP connection.
 std::optional<tcp_info> ReadTcpInfo(const UniqueFd& socket);
 
