@@ -28,8 +28,7 @@
 namespace lunkeeper {
 namespace {
 
-// Reserved of a call's time, so that after a wait for a grant in vain the caller hears who has the volume,
-// and not just that its own deadline passed.
+// Reserved of a call's time, to say who has the volume after a wait for its grant in vain.
 constexpr absl::Duration kAnswerTime = absl::Milliseconds(500);
 // A detach reports a loss of data so often, at most (initiator.h).
 constexpr int kMostReports = 2;
@@ -151,7 +150,8 @@ absl::Status Stager::StageFilesystem(const StageRequest& request, const Device& 
 }
 
 absl::Status Stager::StageAgain(const StageRequest& request, const Device& device) {
-  RETURN_IF_ERROR(AcquireGrant(request).status());  // the one it has
+  ASSIGN_OR_RETURN(const Grant grant, AcquireGrant(request));  // the one it has, unless that ended just now
+  if (IsStale(device, grant)) return RefuseVolume(request.volume, "its grant is a new one; stage it again");
   RETURN_IF_ERROR(WriteBackMounted(request.volume, request.staging_path, request.deadline));
   RETURN_IF_ERROR(device_mounts_.UnmountAll(request.volume, request.staging_path, request.deadline));
   return StageAttached(request, device);

@@ -1,6 +1,7 @@
 // The node releases grants that nothing on it uses, and keeps the others.
 
 #include <atomic>
+#include <functional>
 #include <thread>
 
 #include "node/testing/node_fixture.h"
@@ -15,6 +16,7 @@ class Flaky final : public GrantSource {
  public:
   explicit Flaky(GrantSource& inner) : inner_(inner) {}
   absl::StatusOr<Grant> Acquire(const VolumeId& volume, const WantedUse& use, absl::Duration wait) override {
+    if (before_acquire) before_acquire();
     absl::StatusOr<Grant> grant = inner_.Acquire(volume, use, wait);
     if (lose_answers) return absl::UnavailableError("the answer was lost");
     return grant;
@@ -27,6 +29,7 @@ class Flaky final : public GrantSource {
     return inner_.Held(volume, deadline);
   }
 
+  std::function<void()> before_acquire;
   std::atomic<bool> lose_answers = false, cut_off = false;
 
  private:
@@ -46,6 +49,17 @@ TEST_CASE("a grant that a killed plugin had taken is given back when the plugin 
   REQUIRE(f.flaky.Acquire(f.volume, {Access::kExclusive}, absl::ZeroDuration()).ok());
   f.service->ReturnUnusedGrants();
   CHECK_FALSE(f.Granted());
+}
+
+TEST_CASE("a raw device whose grant ends during its publish is not published") {
+  FlakyFixture f;
+  f.capability = NodeFixture::Capability(AccessMode::SINGLE_NODE_WRITER, true);
+  REQUIRE(f.Stage() == StatusCode::OK);
+  f.flaky.before_acquire = [&] {
+    REQUIRE(f.array.ReleaseGrant(f.volume, f.node, GrantOwner::kNode, kAnyGeneration).ok());
+  };
+  CHECK(f.Publish() == StatusCode::FAILED_PRECONDITION);
+  CHECK(f.MountCount() == 0);
 }
 
 TEST_CASE("a grant whose answer was lost is given back although nobody asks again") {
