@@ -215,12 +215,13 @@ void Core::HandleEvent(const VolumeWanted& wanted) {
 }
 
 void Core::HandleEvent(const ApiSynced&) {
-  synced_ = true;
+  if (!std::exchange(synced_, true))
+    state_.evidence.ForgetLeases([&](const auto& name) { return !state_.cluster.FindNode(name); });
   state_.evidence.ApiAnswers(state_.now);
 }
 
 // A lease may outlive its Node, and is no Node: nothing would ever say that it is gone. At first nodes are
-// still being listed.
+// still being listed, and it is forgotten when they are.
 void Core::HandleEvent(const KubeletLease& lease) {
   if (synced_ && !state_.cluster.FindNode(lease.node)) return;
   state_.evidence.NoteEvent(lease, state_.now);

@@ -203,6 +203,13 @@ void Evidence::NoteEvent(const NodeGone& gone) {
   kubelets_.erase(gone.node);
 }
 
+void Evidence::ForgetLeases(const std::function<bool(const NodeName&)>& has_no_node) {
+  std::vector<NodeName> gone;
+  for (const auto& [name, kubelet] : kubelets_)
+    if (has_no_node(name)) gone.push_back(name);
+  for (const NodeName& name : gone) NoteEvent(NodeGone{name});
+}
+
 void Evidence::ApiAnswers(Instant now) {
   if (!ApiUp(now)) {
     // Then all nodes are marked as not ready before their kubelets have had their turn.

@@ -42,10 +42,10 @@ class Evidence {
   void NoteEvent(const KubeletLease& lease, Instant now);
   // What a ReadKubelet found; none: neither a Node nor a lease.
   void NoteRead(const ReadKubelet& call, const std::optional<KubeletState>& found, Instant now);
-  // What the other replicas answered.
   void NoteVotes(const AskReplicas& call, const ReplicaVotes& votes, Instant now);
   void NoteEvent(const NodeSeen& seen, Instant now);
   void NoteEvent(const NodeGone& gone);
+  void ForgetLeases(const std::function<bool(const NodeName&)>& has_no_node);
   // Forgets nodes that hold nothing, showed no sign for long, and are not what their name means now, unless
   // `needed`. Returns which.
   std::vector<NodeId> ForgetNodes(Instant now, const std::function<bool(const NodeId&)>& needed);

@@ -135,6 +135,20 @@ TEST_CASE("a lease that comes after its Node was deleted keeps no node alive") {
   CHECK(rig.CountNodes() == 0);
 }
 
+TEST_CASE("a lease that is listed before the nodes are, and has none any more, keeps no node alive") {
+  HeartbeatRig rig;
+  const auto gone = Instance("n1", 1), there = Instance("n2", 1);
+  for (const NodeId& node : {gone, there})
+    rig.core.Step({rig.now, KubeletLease{NameOf(node), Version("1"), KubeletTime(1_s)}});
+  rig.See(there);
+  rig.core.Step({rig.now, ApiSynced{}});
+  rig.Hear(gone);
+  rig.Hear(there);
+  rig.Wait(3700_s);
+  CHECK(rig.CountNodes() == 1);
+  CHECK(rig.core.state().evidence.nodes().contains(there));
+}
+
 TEST_CASE("volumes that nodes waited for once are forgotten") {
   HeartbeatRig rig;
   for (int i = 0; i < 100; ++i)
