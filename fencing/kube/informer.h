@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,14 +48,18 @@ class Informer final : private WatchSink {
   // then `changed` is called for that key in any case, as the caller may believe what this cache never had.
   // Thread-safe; returns at once.
   void ListAgain(const std::string& key) ABSL_LOCKS_EXCLUDED(mutex_) {
-    DeliverAgain(key);
+    {
+      absl::MutexLock lock(&mutex_);
+      doubted_[key] = true;
+    }
     reflector_->ListAgain();
   }
   // The same of the next list, whenever that is. For a caller who knows before this cache that the object is
-  // gone: if a restore of etcd brings it back meanwhile, nothing is new to the cache.
+  // gone: if a restore of etcd brings it back meanwhile, nothing is new to the cache. That it is gone is not
+  // said again: the next list may come much later, and be older than one that the caller has made since.
   void DeliverAgain(const std::string& key) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
-    doubted_.insert(key);
+    doubted_.try_emplace(key, false);
   }
 
  private:
@@ -88,13 +92,16 @@ class Informer final : private WatchSink {
       if (entry.round != round_) gone.push_back(key);
     std::sort(gone.begin(), gone.end());  // the map's order is another one with each start of the program
     for (const std::string& key : gone) DropValue(key);
-    for (const std::string& key : TakeDoubted()) {
+    for (const auto& [key, also_gone] : TakeDoubted()) {
       const auto found = kept_.find(key);
-      hooks_.changed(key, found == kept_.end() ? nullptr : found->second.value);
+      if (found != kept_.end())
+        hooks_.changed(key, found->second.value);
+      else if (also_gone)
+        hooks_.changed(key, nullptr);
     }
   }
 
-  std::set<std::string> TakeDoubted() ABSL_LOCKS_EXCLUDED(mutex_) {
+  std::map<std::string, bool> TakeDoubted() ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     return std::exchange(doubted_, {});
   }
@@ -124,8 +131,8 @@ class Informer final : private WatchSink {
   uint32_t round_ = 0;
   absl::node_hash_map<std::string, Entry> kept_;
   absl::Mutex mutex_;
-  std::set<std::string> doubted_ ABSL_GUARDED_BY(mutex_);  // to be said again
-  const std::unique_ptr<Reflector> reflector_;             // last: its thread uses the other members
+  std::map<std::string, bool> doubted_ ABSL_GUARDED_BY(mutex_);  // to be said again; true: if gone, too
+  const std::unique_ptr<Reflector> reflector_;                   // last: its thread uses the other members
 };
 
 }  // namespace lunkeeper::kube
