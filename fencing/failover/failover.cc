@@ -361,10 +361,10 @@ void FailoverController::Distrust(const std::string& machine) const {
 void FailoverController::OnRecord(const std::string& name, const RecordFacts* facts) {
   const NodeId node(name);
   kube_.NoteRecord(node, facts);
+  if (facts != nullptr && facts->IsReleased()) facts = nullptr;
   recorder_.OnRecord(node, facts);
-  // Once for each fence, and not with each change of its record.
   if (facts == nullptr) fenced_.erase(node);
-  if (facts != nullptr && fenced_.insert(node).second) Distrust(MachineOf(node));
+  if (facts != nullptr && fenced_.insert(node).second) Distrust(MachineOf(node));  // once for each fence
   facts != nullptr ? FeedCore(now_, FenceSeen{facts->fence}) : FeedCore(now_, FenceGone{node});
 }
 

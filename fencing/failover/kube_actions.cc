@@ -16,8 +16,6 @@ namespace lunkeeper::fencing {
 namespace {
 
 constexpr int kTaintTries = 50;  // within that time
-// Since a NodeFence was deleted, for the finalizers of others, when its node has to be failed over again.
-constexpr absl::Duration kOthersTime = absl::Minutes(1);
 
 kube::ObjectRef RefOf(const NodeId& fence) { return {kNodeFences, "", fence.value()}; }
 
@@ -166,8 +164,11 @@ void KubeActions::LeaveLease() {
 }
 
 void KubeActions::NoteRecord(const NodeId& node, const RecordFacts* seen) {
+  const bool released = seen != nullptr && seen->IsReleased();
+  if (released) ReleasedFor(seen->fence);
   absl::MutexLock lock(&mu_);
-  if (seen == nullptr)
+  if (!released) released_.erase(node);
+  if (seen == nullptr || released)
     finalizers_.erase(node);
   else
     finalizers_[node] = {seen->fence.version, seen->finalizers};
@@ -202,11 +203,19 @@ absl::StatusOr<kube::Json> KubeActions::ChangeRecord(const NodeFence& fence, con
   return PatchIfLeading(RefOf(fence.node), patch, {fence.uid.value(), fence.version.value()}, limits);
 }
 
+// By this replica's own clock: the object has the time of its deletion by the API server's.
+absl::Duration KubeActions::ReleasedFor(const NodeFence& fence) {
+  const absl::Duration now = executor_.SteadyNow();
+  absl::MutexLock lock(&mu_);
+  auto& [uid, since] = released_[fence.node];
+  if (uid != fence.uid) uid = fence.uid, since = now;
+  return now - since;
+}
+
 // A hook that has lost its object is better than pods without their data. The next creation succeeds.
 void KubeActions::DropStuckRecord(const kube::Json& object, const kube::Limits& limits) {
-  const auto deleted = kube::ParseMicroTime(kube::TextAt(object, {"metadata", "deletionTimestamp"}));
   const RecordFacts old = ReadRecord(object);
-  if (!old.IsReleased() || !deleted.ok() || executor_.WallNow() - *deleted < kOthersTime) return;
+  if (!old.IsReleased() || ReleasedFor(old.fence) < rules_.others_time) return;
   const auto dropped =
       PatchIfLeading(RefOf(old.fence.node), {{"metadata", {{"finalizers", kube::Json::array()}}}},
                      {old.fence.uid.value(), old.fence.version.value()}, limits);

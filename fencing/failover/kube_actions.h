@@ -37,6 +37,8 @@ struct CallRules {
   absl::Duration first_timeout = absl::Seconds(3);
   // Whether this replica may still write: asked before each write that follows another call.
   std::function<bool()> may_write = [] { return true; };
+  // For the finalizers of others on a NodeFence that is over, when its node has to be failed over again.
+  absl::Duration others_time = absl::Minutes(1);
 };
 
 class KubeActions {
@@ -59,7 +61,8 @@ class KubeActions {
   // Releases the lease if this replica holds it, so that another need not wait for its end.
   void LeaveLease();
 
-  // A NodeFence as the watch has it; null: it is gone. What is written over it goes by that.
+  // A NodeFence as the watch has it; null: it is gone. What is written over it goes by that, and how long it
+  // has been released.
   void NoteRecord(const NodeId& node, const RecordFacts* seen);
   Answer PutRecord(const PutNodeFence& call, const Timeline& timeline);
   Answer RemoveRecord(const RemoveNodeFence& call);
@@ -79,6 +82,10 @@ class KubeActions {
     Version version;  // of the NodeFence that had them
     Finalizers finalizers;
   };
+  struct Released {
+    Uid uid;
+    absl::Duration since;  // by the steady clock
+  };
 
   kube::Limits CallLimits() const;
   // Nullopt: they are not known of this version of it.
@@ -93,6 +100,8 @@ class KubeActions {
                      const kube::Limits& limits);
   absl::StatusOr<kube::Json> ChangeRecord(const NodeFence& fence, const Timeline& timeline,
                                           const kube::Limits& limits);
+  // Since this replica first saw that it is over for us. Notes that it is.
+  absl::Duration ReleasedFor(const NodeFence& fence);
   // If it is over for us, and others have had their time to finish with it.
   void DropStuckRecord(const kube::Json& object, const kube::Limits& limits);
   // CANCELLED: this replica may not write any more.
@@ -109,6 +118,7 @@ class KubeActions {
   absl::Mutex mu_;
   kube::Lease last_ ABSL_GUARDED_BY(mu_);                             // as last read or written
   std::map<NodeId, SeenFinalizers> finalizers_ ABSL_GUARDED_BY(mu_);  // as last seen or written
+  std::map<NodeId, Released> released_ ABSL_GUARDED_BY(mu_);          // that finalizers of others keep
 };
 
 }  // namespace lunkeeper::fencing

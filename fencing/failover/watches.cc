@@ -80,9 +80,8 @@ Watches::Watches(kube::KubeClient& client, WatchHandlers handlers, Executor& exe
                       [&to](const auto& key, const auto& now) { to.OnStorageClass(key, now.get()); });
   Add<FailoverPolicy>({{"", "v1", "namespaces"}}, FailoverPolicyOf,
                       [&to](const auto& key, const auto& now) { to.OnNamespace(key, now.get()); });
-  Add<RecordFacts>({kNodeFences}, ReadRecord, [this](const auto& key, const auto& now) {
-    handlers_.on_record(key, now != nullptr && now->IsReleased() ? nullptr : now.get());
-  });
+  Add<RecordFacts>({kNodeFences}, ReadRecord,
+                   [this](const auto& key, const auto& now) { handlers_.on_record(key, now.get()); });
   Add<std::string>(kKubeletLeases, ReadRenewal, [this](const std::string& key, const auto& now) {
     if (now != nullptr) handlers_.on_kubelet(key.substr(key.find('/') + 1), *now);
   });

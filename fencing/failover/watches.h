@@ -27,7 +27,7 @@ struct WatchHandlers {
   std::function<void(std::function<void()>, Wake)> post;
   ObjectCache& objects;
   std::string own_namespace;  // where the driver's own pods are
-  // Null: it is gone, or only others keep it.
+  // Null: it is gone.
   std::function<void(const std::string& name, const RecordFacts*)> on_record;
   // Its lease was renewed.
   std::function<void(const std::string& node, const std::string& renewal)> on_kubelet;
