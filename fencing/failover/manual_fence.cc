@@ -166,6 +166,35 @@ absl::StatusOr<NodeFence> TakeOverFence(const ManualFenceIo& io, const NodeId& n
   }
 }
 
+absl::Status RemoveFinalizers(const ManualFenceIo& io, const RecordFacts& old) {
+  const auto removed = io.client.Patch({kNodeFences, "", old.fence.node.value()},
+                                       {{"metadata", {{"finalizers", Json::array()}}}},
+                                       {old.fence.uid.value(), old.fence.version.value()}, LimitsOf(io));
+  if (absl::IsAborted(removed.status()) || absl::IsNotFound(removed.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(removed.status());
+  io.print_line(absl::StrCat("an old NodeFence was in the way: finalizers of others are removed from it: ",
+                             absl::StrJoin(old.finalizers, ", ")));
+  return absl::OkStatus();
+}
+
+// An old NodeFence that only others' finalizers keep is over, and in the way of a new one. They have some
+// time to finish with it. A hook that has lost its object is better than a node that may still write. False:
+// there is no such NodeFence.
+absl::StatusOr<bool> WaitForOthers(const ManualFenceIo& io, const NodeId& node) {
+  const SteadyDeadline end(io.deadline), theirs(absl::Now() + io.others_time);
+  for (bool waited = false;; waited = true) {
+    ASSIGN_OR_RETURN(const Json object, FindObject(io, kNodeFences, node.value()));
+    const RecordFacts old = ReadRecord(object);
+    if (!old.IsReleased()) return waited;
+    if (end.left() <= kFollowEvery)
+      return absl::FailedPreconditionError(
+          absl::StrCat("node ", node.value(), " is not fenced: finalizers of others keep its old NodeFence: ",
+                       absl::StrJoin(old.finalizers, ", "), ". Try again with a longer --timeout"));
+    if (theirs.IsOver()) RETURN_IF_ERROR(RemoveFinalizers(io, old));
+    absl::SleepFor(kFollowEvery);
+  }
+}
+
 struct RequestedFence {
   NodeFence fence;
   bool made = false;  // by this call
@@ -181,15 +210,19 @@ absl::StatusOr<RequestedFence> CreateFence(const ManualFenceIo& io, const NodeId
                  {"spec", {{"requestedBy", request.requested_by}}}};
   if (!request.cause.empty()) object["spec"]["cause"] = request.cause;
   if (request.graceful) object["spec"]["graceful"] = true;
-  const auto made = io.client.Create({kNodeFences, "", ""}, object, LimitsOf(io));
-  if (made.ok()) return RequestedFence{ReadRecord(*made).fence, true};
-  if (absl::IsNotFound(made.status()))
-    return absl::FailedPreconditionError(
-        "there are no NodeFences in this cluster: failover is not installed (failover.enabled). With --array "
-        "a node is fenced at one array");
-  if (!absl::IsAlreadyExists(made.status())) return made.status();
-  ASSIGN_OR_RETURN(const NodeFence taken, TakeOverFence(io, node, request));
-  return RequestedFence{taken, false};
+  for (;;) {
+    const auto made = io.client.Create({kNodeFences, "", ""}, object, LimitsOf(io));
+    if (made.ok()) return RequestedFence{ReadRecord(*made).fence, true};
+    if (absl::IsNotFound(made.status()))
+      return absl::FailedPreconditionError(
+          "there are no NodeFences in this cluster: failover is not installed (failover.enabled). With "
+          "--array a node is fenced at one array");
+    if (!absl::IsAlreadyExists(made.status())) return made.status();
+    ASSIGN_OR_RETURN(const bool waited, WaitForOthers(io, node));
+    if (waited) continue;
+    ASSIGN_OR_RETURN(const NodeFence taken, TakeOverFence(io, node, request));
+    return RequestedFence{taken, false};
+  }
 }
 
 // With the UID, so that a NodeFence that was made anew in the meantime stays.

@@ -20,6 +20,8 @@ struct ManualFenceIo {
   kube::KubeClient& client;
   absl::Time deadline;
   std::function<void(const std::string& line)> print_line;
+  // For the finalizers of others on an old NodeFence, which is over. A person waits meanwhile.
+  absl::Duration others_time = absl::Seconds(10);
 };
 
 struct ManualFenceRequest {

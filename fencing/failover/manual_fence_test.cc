@@ -157,6 +157,33 @@ TEST_CASE("a fence is lifted by the node's name; one that waits for its node say
   CHECK_THAT(rig.Said(), Catch::Contains("node n1 is not fenced"));
 }
 
+TEST_CASE(
+    "an old fence that only others' finalizers keep is in nobody's way, and they have some time first") {
+  HandRig rig;
+  rig.api.Put(rig.Path(), {{"metadata", {{"finalizers", {"others/audit"}}}}, {"status", InForce()}});
+  rig.api.Merge(rig.Path(), {{"metadata", {{"deletionTimestamp", "2099-01-01T00:00:00Z"}}}});
+  const Json old = rig.api.Get(rig.Path());
+  const absl::Status waiting = rig.Fence("n1", absl::Seconds(1));
+  CHECK(absl::IsFailedPrecondition(waiting));
+  CHECK_THAT(std::string(waiting.message()), Catch::Contains("others/audit"));
+  CHECK(rig.api.Get(rig.Path()) == old);
+
+  rig.Controller(InForce(), false);
+  ManualFenceIo io = rig.Hand();
+  SECTION("they are removed after it") { io.others_time = absl::Milliseconds(300); }
+  std::unique_ptr<Periodic> others;
+  SECTION("they finish within it") {
+    others = std::make_unique<Periodic>(absl::Milliseconds(300), [&] {
+      if (TextAt(rig.api.Get(rig.Path()), {"metadata", "uid"}) == TextAt(old, {"metadata", "uid"}))
+        rig.api.Remove(rig.Path());
+    });
+  }
+  REQUIRE(RequestManualFence(io, {"n1", "its fan is on fire", "operator@desk"}).ok());
+  const Json made = rig.api.Get(rig.Path());
+  CHECK(TextAt(made, {"metadata", "uid"}) != TextAt(old, {"metadata", "uid"}));
+  CHECK(TextAt(made, {"spec", "requestedBy"}) == "operator@desk");
+}
+
 TEST_CASE("all fences of a machine are asked to be lifted, also where the first one of them waits") {
   HandRig rig;
   const Json held = {{"metadata", {{"finalizers", {kFinalizer}}}}, {"status", {{"phase", "AwaitingNode"}}}};
