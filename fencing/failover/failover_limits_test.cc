@@ -2,6 +2,7 @@
 
 #include "fencing/failover/failover.h"
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <thread>
@@ -60,6 +61,21 @@ TEST_CASE("a pod that goes while its watch says nothing is listed when its delet
   REQUIRE(Comes([&] { return phase() == "Evacuating"; }));
   CHECK(Comes([&] { return phase() != "Evacuating"; }));
   if (replaced) CHECK(world.Runs("db-0", "n2"));
+}
+
+TEST_CASE("a Node whose taints change while its watch says nothing is listed when the taint conflicts") {
+  FailoverWorld world;
+  world.AddPod("db-0", "n1");
+  world.Start();
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  world.api.SilenceWatches("/api/v1/nodes");
+  const Json other = {{"key", "others/check"}, {"effect", "NoSchedule"}};
+  world.api.Merge("/api/v1/nodes/n1", {{"spec", {{"taints", Json::array({other})}}}});
+  world.PowerOff("n1");
+  CHECK(Comes([&] { return world.Runs("db-0", "n2"); }));
+  CHECK_FALSE(world.TaintOf("n1").empty());
+  const Json taints = FieldAt(world.api.Get("/api/v1/nodes/n1"), {"spec", "taints"});
+  CHECK(std::find(taints.begin(), taints.end(), other) != taints.end());
 }
 
 TEST_CASE("without the CustomResourceDefinition nothing is done, and a node that dies is left alone") {
