@@ -1,6 +1,8 @@
 // Tools that are not killed by us, and growth that was killed by somebody else: on real loop devices. Needs
 // root.
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -14,6 +16,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/unique_fd.h"
 #include "base/units.h"
 #include "devices/filesystem/device_image.h"
 #include "devices/filesystem/testing/scratch_devices.h"
@@ -60,14 +63,76 @@ TEST_CASE("a tool that a deadline cuts short goes on, and a later call has its r
   CHECK_FALSE(runner.HasTool(device.path(), tool));
 }
 
+// A process of the name that has a device exclusively, as the tools do, until its time is over or it is
+// killed.
+class ExclusiveUser {
+ public:
+  ExclusiveUser(const std::string& device, const std::string& name, int seconds) {
+    std::filesystem::copy_file("/bin/sleep", bin_ / name);
+    const UniqueFd held(::open(device.c_str(), O_RDWR | O_EXCL));
+    REQUIRE(held);
+    pid_ = ::fork();
+    const std::string time = absl::StrCat(seconds);
+    if (pid_ == 0) {
+      ::execl((bin_ / name).c_str(), name.c_str(), time.c_str(), nullptr);
+      ::_exit(127);
+    }
+    REQUIRE(pid_ > 0);
+  }
+  ~ExclusiveUser() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  std::string number() const { return absl::StrCat(pid_); }
+
+ private:
+  testing::TempDir directory_;
+  std::filesystem::path bin_ = directory_.path();
+  pid_t pid_ = -1;
+};
+
+bool Mentions(const absl::Status& status, const std::string& text) {
+  return status.message().find(text) != absl::string_view::npos;
+}
+
 TEST_CASE("a tool that outlived the program that started it is not joined by a second one") {
-  testing::TempDir directory;
-  ScratchLoop device(directory, "disk", kMiB);
-  const UniqueFd held(::open(device.path().c_str(), O_RDWR | O_EXCL | O_CLOEXEC));
+  testing::TempDir directory, records;
+  ScratchLoop device(directory, "disk", 16 * kMiB);
+  const ExclusiveUser tool(device.path(), "mke2fs", 600);
   ToolRunner runner;
-  const absl::Status status = runner.RunTool(device.path(), {"true", device.path()}, Soon()).status();
+  const auto filesystem = MakeToolFilesystem(records.path());
+  const absl::Status ran = UntilBegun([&] {
+    return runner.RunTool(device.path(), {"true", device.path()}, In(500)).status();
+  });
+  const absl::Status made =
+      UntilBegun([&] { return filesystem->Make(device.path(), FilesystemType::kExt4, In(500)); });
+  for (const absl::Status& status : {ran, made}) {
+    INFO(status);
+    CHECK(absl::IsAborted(status));
+    CHECK(Mentions(status, absl::StrCat("mke2fs (process ", tool.number(), ") is still at work")));
+  }
+}
+
+// A node plugin was killed; what it ran on the device is just being ended by the kernel.
+TEST_CASE("a device that is let go a moment later is formatted by the same call") {
+  testing::TempDir directory, records;
+  ScratchLoop device(directory, "disk", 16 * kMiB);
+  const auto filesystem = MakeToolFilesystem(records.path());
+  const ExclusiveUser killed(device.path(), "anything", 1);
+  CHECK(filesystem->Make(device.path(), FilesystemType::kExt4, Soon()) == absl::OkStatus());
+}
+
+TEST_CASE("what keeps a device is named by the call that refuses it") {
+  testing::TempDir directory, records;
+  ScratchLoop device(directory, "disk", 16 * kMiB);
+  const auto filesystem = MakeToolFilesystem(records.path());
+  const ExclusiveUser user(device.path(), "vgscan", 600);
+  const absl::Status status = filesystem->Make(device.path(), FilesystemType::kExt4, Soon());
   INFO(status);
-  CHECK(absl::IsAborted(status));
+  CHECK(absl::IsFailedPrecondition(status));
+  CHECK(Mentions(status, absl::StrCat("vgscan (process ", user.number(), ")")));
+  // It is as it was.
+  CHECK(filesystem->Probe(device.path(), Soon())->description == "nothing");
 }
 
 // Zeroing the log of an XFS on a slow array can take longer than any call.

@@ -38,6 +38,7 @@
 #include "base/subprocess.h"
 #include "base/unique_fd.h"
 #include "devices/filesystem/device_image.h"
+#include "devices/filesystem/device_users.h"
 #include "devices/filesystem/growth_record.h"
 #include "devices/filesystem/superblock.h"
 #include "devices/filesystem/tool_runner.h"
@@ -116,12 +117,15 @@ class ToolFilesystem final : public Filesystem {
   }
 
   absl::Status Make(const std::string& device, FilesystemType type, absl::Time deadline) override {
+    const Words command = MakeCommand(device, type);
+    RETURN_IF_ERROR(tools_.AwaitTool(device, deadline));
+    // Before the look at it, since what an earlier process has left at work there may be writing.
+    if (!tools_.HasTool(device, command)) RETURN_IF_ERROR(AwaitUnused(device, deadline));
     ASSIGN_OR_RETURN(const FilesystemProbe found, Probe(device, deadline));
     if (found.content != Content::kBlank) {
       return absl::FailedPreconditionError(
           absl::StrCat("device ", device, " holds ", found.description, " and is not formatted"));
     }
-    const Words command = MakeCommand(device, type);
     // What an earlier call began is not begun anew, and a mark would wipe what it has made.
     if (!tools_.HasTool(device, command)) RETURN_IF_ERROR(MarkUnfinished(device, deadline));
     FAIL_POINT("filesystem.make.marked");

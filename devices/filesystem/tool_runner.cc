@@ -1,17 +1,12 @@
 #include "devices/filesystem/tool_runner.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/child.h"
 #include "base/status_macros.h"
-#include "base/unique_fd.h"
+#include "devices/filesystem/device_users.h"
 
 namespace lunkeeper {
 namespace {
@@ -28,18 +23,6 @@ std::string KeyOf(const std::string& device) {
 absl::Status StillAtWork(const std::string& program, const std::string& device) {
   return absl::AbortedError(absl::StrCat(program, " is still at work on ", device,
                                          ", and is left to finish; repeat the call, which waits for it"));
-}
-
-// ABORTED while a tool that outlived an earlier run of this program, or a mount, has it.
-absl::Status CheckNotInUse(const std::string& device, absl::Time deadline) {
-  const auto look = [&device](int) {
-    const UniqueFd opened(::open(device.c_str(), O_RDONLY | O_EXCL | O_CLOEXEC));
-    return opened ? 0 : errno == EBUSY ? EEXIST : errno;
-  };
-  ChildCall call = {.subject = absl::StrCat("opening ", device), .deadline = deadline};
-  const absl::Status status = CallInChild(std::move(call), look).status();
-  if (!absl::IsAlreadyExists(status)) return status;
-  return StillAtWork("another program", device);
 }
 
 }  // namespace
@@ -73,7 +56,7 @@ absl::StatusOr<CommandResult> ToolRunner::RunTool(const std::string& device,
   if (tool == nullptr || tool->argv != argv) {
     ForgetGoneDevices();
     // No tool of ours is at work there. One that an earlier process has started may be.
-    RETURN_IF_ERROR(CheckNotInUse(device, deadline));
+    RETURN_IF_ERROR(AwaitUnused(device, deadline));
     ASSIGN_OR_RETURN(DetachedCommand command, DetachedCommand::Start(argv));
     tool = std::make_shared<Tool>(Tool{argv, std::move(command)});
     absl::MutexLock lock(&mu_);

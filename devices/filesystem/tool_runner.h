@@ -4,11 +4,12 @@
 // and says so; a later call for the same device finds it, or its result.
 //
 // That memory is this process's. A tool that outlives it is recognised by having its device open exclusively
-// (O_EXCL), as all these tools do. In a container, the end of the first process ends the tools as well:
-// growth_record.h is for that.
+// (O_EXCL), as all these tools do (device_users.h). In a container, the end of the first process ends the
+// tools as well: growth_record.h is for that.
 //
 // Thread-safe; one caller at a time for each device. Failure, beyond what DetachedCommand says:
-//   ABORTED  a tool is still at work on the device; repeat the call
+//   ABORTED              a tool is still at work on the device; repeat the call
+//   FAILED_PRECONDITION  something else keeps the device in use
 // A later device of the same path has another number from the kernel (diskseq, Linux 5.15).
 
 #include <map>
