@@ -1,7 +1,7 @@
 #pragma once
 // Targets without a LUN, of grants that are gone: tgtd lists a session of theirs still, and refuses to delete
-// them until it has ended. They let nobody in. Lives as long as the agent, whose successor does not know
-// them. Thread-safe. What fails is tried again with the next DeleteAll.
+// them until it has ended. They let nobody in. The agent's successor finds them again (GrantTargets).
+// Thread-safe. What fails is tried again with the next DeleteAll.
 
 #include <cstdint>
 #include <set>
@@ -21,7 +21,7 @@ class EmptyTargets {
   void Add(int32_t target) ABSL_LOCKS_EXCLUDED(mu_);
   // It is about to be made anew, and stays then.
   void KeepTarget(int32_t target) ABSL_LOCKS_EXCLUDED(mu_);
-  // tgtd is new, or this agent.
+  // tgtd is new, or this agent, and Add follows for each that there is.
   void ForgetAll() ABSL_LOCKS_EXCLUDED(mu_);
   // Deletes those whose sessions have ended since. To be called about once a second.
   void DeleteAll() ABSL_LOCKS_EXCLUDED(mu_);

@@ -55,25 +55,22 @@ absl::Status GrantTargets::RestoreTargets(const std::vector<Generation>& heartbe
   ASSIGN_OR_RETURN(const std::vector<GrantRow> grants, catalogue_.grants().ListGrantsOfTgtd(tgtd_));
   // All targets of tgtd, minus the ones that the catalogue explains. Nobody has granted the rest; a target
   // of another tgtd's grant is among the rest, or two would serve it and a fence would drain one.
-  std::map<int32_t, bool> open;
-  for (const TgtTarget& target : there) open[target.number] = target.open;
-  for (const Generation lun : heartbeat_luns) open.erase(TargetNumber(lun));
+  std::map<int32_t, TgtTarget> others;
+  for (const TgtTarget& target : there) others[target.number] = target;
+  for (const Generation lun : heartbeat_luns) others.erase(TargetNumber(lun));
   std::vector<GrantRow> releasing;
   Restorations asked;
   for (const GrantRow& grant : grants) {
-    const auto found = open.find(TargetNumber(grant.generation));
-    const bool is_open = found != open.end() && found->second;
-    if (found != open.end()) open.erase(found);
+    const auto found = others.find(TargetNumber(grant.generation));
+    const bool is_open = found != others.end() && found->second.open;
+    if (found != others.end()) others.erase(found);
     if (grant.releasing) {
       releasing.push_back(grant);
     } else {
       AskStore({grant, is_open}, asked);
     }
   }
-  if (!open.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("tgtd serves ", open.size(), " targets that the catalogue does not know"));
-  }
+  RETURN_IF_ERROR(table_.AdoptEmptyTargets(others, catalogue_));
   RETURN_IF_ERROR(CheckAccounts(accounts));
   in_use.insert(in_use.end(), grants.begin(), grants.end());
   table_.SetOldAccounts(in_use, std::move(accounts));

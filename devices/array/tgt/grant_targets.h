@@ -66,7 +66,7 @@ class GrantTargets {
   // After tgtd was started or taken over: makes every target exist that must, and finishes releases.
   // `heartbeat_luns` are targets that are not of grants. A volume whose image cannot be served, or does not
   // answer, costs the others no more than some seconds: its target says "try again", and RetryHeld goes on.
-  // FAILED_PRECONDITION: tgtd serves what the catalogue does not know; it has to be started afresh.
+  // FAILED_PRECONDITION: tgtd may serve what the catalogue does not know; it has to be started afresh.
   absl::Status RestoreTargets(const std::vector<Generation>& heartbeat_luns, bool taken_over);
 
  private:

@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "devices/array/tgt/testing/array_fixture.h"
 #include "devices/array/tgt/testing/slow_writes.h"
@@ -165,10 +166,15 @@ TEST_CASE_METHOD(LostReset,
   const auto next = Acquire(kNext, absl::Seconds(20));
   REQUIRE(next.status() == absl::OkStatus());
   CHECK(PlainInitiator::Login(next->connection).value()->Write(1, 'x'));
-  SECTION("its target is gone with the tgtd that has it, at the agent's next start") {
+  SECTION("its empty target is no reason for the agent's next start to end anybody's session") {
+    const pid_t before = TgtdProcess(options.control_port);
+    auto session = PlainInitiator::Login(next->connection);
+    REQUIRE(session.ok());
     REQUIRE(Open() == absl::OkStatus());
-    CHECK(TgtClient(options.control_port).ListTargets()->size() == 2);  // and the one of nobody
-    CHECK(Eventually([&] { return PlainInitiator::Login(next->connection).ok(); }));
+    CHECK(TgtdProcess(options.control_port) == before);
+    CHECK(session.value()->Write(2, 'y'));
+    CHECK(TgtClient(options.control_port).ListTargets()->size() ==
+          3);  // the one of nobody, and the empty one
   }
 }
 
@@ -216,6 +222,30 @@ TEST_CASE_METHOD(ClusterFixture,
   array.reset();
   REQUIRE(Open() == absl::OkStatus());
   CHECK(TgtdProcess(options.control_port) == before);
+}
+
+struct LeftTarget {
+  std::string what, array;
+  int further;  // than the generation of a grant that is gone
+  bool adopted;
+};
+
+TEST_CASE_METHOD(ClusterFixture, "an agent that starts adopts an empty target only where its grant is gone") {
+  const auto left = GENERATE(LeftTarget{"gone", "a1", 0, true}, LeftTarget{"to come", "a1", 1, false},
+                             LeftTarget{"of another array", "a2", 0, false});
+  INFO(left.what);
+  const VolumeId volume = Make("v");
+  const Generation gone = Acquire(volume, kCutOff).value().generation;
+  REQUIRE(Release(volume, kCutOff) == absl::OkStatus());
+  const auto number = static_cast<int32_t>(gone) + left.further;
+  const TgtClient tgt(options.control_port);
+  REQUIRE(tgt.NewTarget(number, Iqn(absl::StrCat("iqn.2026-11.io.lunkeeper:", left.array, ":", volume.value(),
+                                                 ":", number))) == absl::OkStatus());
+  const pid_t before = TgtdProcess(options.control_port);
+  array.reset();
+  REQUIRE(Open() == absl::OkStatus());
+  CHECK((TgtdProcess(options.control_port) == before) == left.adopted);
+  CHECK(Eventually([&] { return tgt.ListTargets()->size() == 1; }));  // the one of nobody
 }
 
 // tgtd tells of a session only the address, which all volumes of a node share.

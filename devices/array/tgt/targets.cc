@@ -24,6 +24,8 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/fail_point.h"
 #include "base/hmac.h"
@@ -310,6 +312,35 @@ absl::StatusOr<std::vector<TgtTarget>> TargetTable::ReadFromTgtd() {
     if (target.open) open_.insert(target.number);
   }
   return targets;
+}
+
+// One whose generation has a row is another tgtd's, and one that has not been given out yet would be in the
+// way of that grant.
+absl::Status TargetTable::AdoptEmptyTargets(const std::map<int32_t, TgtTarget>& unknown,
+                                            Catalogue& catalogue) {
+  if (unknown.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Generation last, catalogue.grants().LastGeneration());
+  size_t serving = unknown.size();
+  for (const auto& [number, target] : unknown) {
+    const std::optional<Generation> generation = GenerationOfEmpty(target);
+    if (!generation || *generation > last) continue;
+    ASSIGN_OR_RETURN(const std::optional<GrantRow> row, catalogue.grants().FindGeneration(*generation));
+    if (row) continue;
+    empty_.Add(number);
+    --serving;
+  }
+  if (serving == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("tgtd serves ", serving, " targets that the catalogue does not know"));
+}
+
+std::optional<Generation> TargetTable::GenerationOfEmpty(const TgtTarget& target) const {
+  if (target.open || target.luns != 1) return std::nullopt;
+  if (!absl::StartsWith(target.name, absl::StrCat(kPrefix, options_.array, ":"))) return std::nullopt;
+  Generation generation = 0;
+  if (!absl::SimpleAtoi(target.name.substr(target.name.rfind(':') + 1), &generation)) return std::nullopt;
+  if (generation < 1 || TargetNumber(generation) != target.number) return std::nullopt;
+  return generation;
 }
 
 }  // namespace lunkeeper

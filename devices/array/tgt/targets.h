@@ -7,6 +7,8 @@
 // that is open is whole. Thread-safe; the caller keeps calls about one volume apart (VolumeGates).
 
 #include <functional>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -91,10 +93,15 @@ class TargetTable {
   // and makes the target that nobody may log in to, and which is not in the answer: a tgtd without any target
   // closes connections without a word, and an initiator whose own target is gone would go on trying.
   absl::StatusOr<std::vector<TgtTarget>> ReadFromTgtd() ABSL_LOCKS_EXCLUDED(mu_);
+  // Takes over what an earlier agent has left to be deleted: targets of grants that are gone, without a LUN.
+  // FAILED_PRECONDITION: one of these may serve something, and none of them is in the catalogue.
+  absl::Status AdoptEmptyTargets(const std::map<int32_t, TgtTarget>& unknown, Catalogue& catalogue);
   // Those of this table.
   ImageOpenings& openings() { return openings_; }
 
  private:
+  // The generation of a target of this array that has no LUN, and lets nobody in; nullopt for any other one.
+  std::optional<Generation> GenerationOfEmpty(const TgtTarget& target) const;
   static ChapCredentials TargetAccountOf(const GrantRow& grant);
   absl::Status DeleteDrained(int32_t target, SessionsLeft sessions);
   absl::Status CloseDiscovery() const;

@@ -116,6 +116,8 @@ std::vector<TgtTarget> ParseTgtTargets(absl::string_view text) {
       TgtTarget target{.name = std::string(parts.second)};
       if (absl::SimpleAtoi(parts.first, &target.number)) targets.push_back(std::move(target));
       in_access_list = false;
+    } else if (absl::string_view lun; !targets.empty() && Value(line, "LUN:", &lun)) {
+      ++targets.back().luns;
     } else if (absl::StrContains(line, "ACL information:")) {
       in_access_list = true;
     } else if (in_access_list && !targets.empty() && !absl::StripAsciiWhitespace(line).empty()) {

@@ -39,6 +39,7 @@ struct TgtTarget {
   int32_t number = 0;
   std::string name;
   bool open = false;  // some initiator may log in: the last step of making a target has been done
+  int luns = 0;       // with LUN 0, which is tgtd's own
   friend bool operator==(const TgtTarget&, const TgtTarget&) = default;
 };
 // What `show` of all targets answers.

@@ -41,7 +41,7 @@ TEST_CASE("a target is open when it lets somebody in") {
       "grant-4\n"
       "    ACL information:\n        iqn.x:node\n"
       "Target 5: iqn.x:array:v:5\n    Account information:\n    ACL information:\n");
-  CHECK(targets == std::vector<TgtTarget>{{4, "iqn.x:array:v:4", true}, {5, "iqn.x:array:v:5", false}});
+  CHECK(targets == std::vector<TgtTarget>{{4, "iqn.x:array:v:4", true, 1}, {5, "iqn.x:array:v:5", false, 0}});
 }
 
 }  // namespace
