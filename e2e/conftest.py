@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from harness import places, pool
+from harness import places, pool, store
 from harness.cleanup import Cleanup, interrupt_on_sigterm
 from harness.rig import Rig
 
@@ -24,6 +24,9 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     if items and not places.LUNKEEPER.exists():
         pytest.exit(f"{places.LUNKEEPER} is not built: ./dev build, or set LUNKEEPER", 2)
+    left_out = [item for item in items if store.ON_CEPH and item.get_closest_marker("files")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
     items.sort(key=place_in_run)  # keeps the order of equals
 
 

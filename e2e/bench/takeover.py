@@ -24,10 +24,11 @@ from collections.abc import Iterator, Sequence
 from bench.tools import percentile, verdict
 from harness.ceph import Ceph
 from harness.cleanup import Cleanup, interrupt_on_sigterm, wait_until
-from harness.gateways import Gateway, Machine, options_of
+from harness.gateways import Gateway, Machine
 from harness.pool import xfs_pool
 from harness.processes import free_port, kill_pid
 from harness.rig import Rig
+from harness.store import options_of
 from harness.volume import MIB, Volume
 
 VOLUMES = (10, 50, 100)

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness.ceph import Ceph
-from harness.gateways import Gateway, Machine, options_of
+from harness.gateways import Gateway, Machine
 from harness.processes import free_port
 from harness.rig import Rig
+from harness.store import options_of
 
 
 @pytest.fixture(scope="module")

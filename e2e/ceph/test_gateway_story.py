@@ -15,10 +15,11 @@ from agent.agents import Agent, page
 from agent.coordinated import CoordinatedRig
 from harness.ceph import Ceph
 from harness.cleanup import wait_until
-from harness.gateways import options_of, status_of
+from harness.gateways import status_of
 from harness.places import LUNKEEPER
 from harness.processes import free_port, kill_pid
 from harness.rig import free_control_port
+from harness.store import options_of
 
 
 class GatewayRig(CoordinatedRig):  # type: ignore[misc]

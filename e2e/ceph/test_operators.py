@@ -12,8 +12,9 @@ import pytest
 
 from harness.ceph import Ceph
 from harness.cleanup import wait_until
-from harness.gateways import Gateway, await_both, end_whole, machines, options_of, path_of, volume_in_use
+from harness.gateways import Gateway, await_both, end_whole, machines, path_of, volume_in_use
 from harness.rig import Rig
+from harness.store import options_of
 
 BOTH = pytest.mark.parametrize("second", ["both portals are in the grants"], indirect=True)
 USER = "--ceph-user=lunkeeper"

@@ -17,6 +17,8 @@ from harness.processes import Daemon, free_port, kill_pid
 from harness.rig import Rig, free_control_port
 from harness.volume import MIB, Volume
 
+pytestmark = pytest.mark.files
+
 CONTENT = bytes(range(256)) * 4096
 
 

@@ -14,6 +14,8 @@ from harness.leaks import Leaks
 from harness.rig import Rig
 from harness.volume import MIB, Volume
 
+pytestmark = pytest.mark.files  # they are copied; and on Ceph nothing is discarded
+
 BLOCK = 4096
 DELTAS, CHANGES = 10, 40
 

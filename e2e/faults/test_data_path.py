@@ -209,6 +209,7 @@ def test_tgtd_killed_again_and_again_costs_no_error(rig, volume):
     checker.verify()
 
 
+@pytest.mark.files  # of which tgtd's writes are slowed
 def test_a_slow_old_write_never_overtakes_a_newer_one(rig, folder):
     """The connection is reset while writes are slow in the target. They are repeated, and then are quick."""
     volumes = [
@@ -297,6 +298,7 @@ class TestStorageHost:
     def test_tgtd_restarted_on_the_same_host_loses_nothing(self, host, volume):
         self.loses_nothing(volume, host.restart_tgtd)
 
+    @pytest.mark.files  # elsewhere nothing is cached
     def test_a_host_restarted_with_unflushed_writes_fails_the_device_for_good(self, host, volume):
         checker = BlockChecker(volume, flush_every=0).start()
         checker.wait_for_writes(500)

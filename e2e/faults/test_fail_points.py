@@ -13,7 +13,7 @@ import traceback
 import pytest
 
 from faults.journey import Journey
-from harness import pool
+from harness import pool, store
 from harness.cleanup import Cleanup, wait_until
 from harness.faults import VICTIMS, FailPoint, Survivor, fail_points
 from harness.leaks import Leaks
@@ -68,6 +68,9 @@ ELSEWHERE = {
     "array.migrate.changed": "catalogue_schema_test.cc",
     "array.migrate.committed": "catalogue_schema_test.cc",
 }
+
+# An image in Ceph that could not be removed at once is tried again each 30 s.
+REMOVED_SECONDS = 90 if store.ON_CEPH else 5
 
 
 class Rigs:
@@ -124,7 +127,7 @@ def run_one(rig, point, victim, copies):
         leaks = Leaks(rig)
         name = "".join(letter if letter.isalnum() else "-" for letter in point)
         Journey(survivor, name, kind=kind, copies=copies).go()
-        wait_until(lambda: not leaks.found(), 5, lambda: f"nothing leaks: {leaks.found()}")
+        wait_until(lambda: not leaks.found(), REMOVED_SECONDS, lambda: f"nothing leaks: {leaks.found()}")
         hits += fail_point.hits
         if hits:
             return hits
@@ -158,10 +161,12 @@ def test_killed_anywhere_the_repeated_call_succeeds(folder, victim):
     only = os.environ.get("FAIL_POINTS", "")  # to run a few of them
     points = [point for point in fail_points() if only in point and point not in ELSEWHERE]
     points = [point for point in points if victim == "self" or point.startswith(PLUGIN_AREAS)]
+    if store.ON_CEPH:  # nothing is copied there
+        points = [point for point in points if ".copy." not in point]
     assert points, "the program was built without fail points"
     problems, missed = run_all(folder, points, victim)
     assert not problems, f"{len(problems)} of {len(points)}: {sorted(problems)}\n" + "\n".join(
         f"==== {point}\n{text}" for point, text in sorted(problems.items())
     )
-    if victim == "self":
-        assert not missed, f"never reached: {missed}"
+    if victim == "self":  # some are of files alone
+        assert store.ON_CEPH or not missed, f"never reached: {missed}"

@@ -23,8 +23,8 @@ WATCHED = {False: 0.15, True: 1.2 * SLOW_MS / 1000}
 
 
 def medium(rig, volume):
-    """The content of the volume's file now, in the page cache, which tgtd writes to."""
-    return hashlib.blake2b(rig.medium_of(volume).read_bytes()).digest()
+    """The content now: of a file, in the page cache, which tgtd writes to."""
+    return hashlib.blake2b(rig.read_medium(volume)).digest()
 
 
 def one_round(rig, volume, zombie_id, seed, *, slowed, end):
@@ -58,7 +58,7 @@ def fence_one(rig, volume, zombie_id, seed, slowed):
 
 
 @pytest.mark.sanitizer
-@pytest.mark.parametrize("slowed", [False, True], ids=["fast", "slow"])
+@pytest.mark.parametrize("slowed", [False, pytest.param(True, marks=pytest.mark.files)], ids=["fast", "slow"])
 def test_after_a_fence_no_block_changes(folder, xfs_pool, slowed):
     with slow.rig(folder, f"fence-{slowed}", xfs_pool) as rig:
         slow.set_delay(folder, SLOW_MS if slowed else 0)
@@ -83,6 +83,7 @@ def test_after_a_fence_no_block_changes(folder, xfs_pool, slowed):
             volume.delete()
 
 
+@pytest.mark.files
 def test_the_watch_sees_writes_that_land_late(folder, xfs_pool):
     """Without a fence the last writes land although the writer and its connection are gone."""
     with slow.rig(folder, "control", xfs_pool) as rig:

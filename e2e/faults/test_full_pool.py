@@ -15,6 +15,8 @@ from harness.leaks import loops, rows
 from harness.rig import Rig
 from harness.volume import MIB, Volume
 
+pytestmark = pytest.mark.files
+
 THICK = {"provisioning": "thick"}
 
 

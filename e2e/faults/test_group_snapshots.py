@@ -16,6 +16,8 @@ from harness.leaks import Leaks
 from harness.rig import Rig
 from harness.volume import MIB, Volume, from_snapshot
 
+pytestmark = pytest.mark.files
+
 ROUNDS = int(os.environ.get("GROUP_ROUNDS", "20"))
 # Of those, the part that must succeed at once: a barrier gives up when a busy disk would make it too long.
 AT_LEAST = 0.2

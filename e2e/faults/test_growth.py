@@ -31,6 +31,7 @@ def rig(folder: Path, xfs_pool: Path) -> Iterator[Rig]:
         assert not leaks.found()
 
 
+@pytest.mark.files  # of which tgtd's writes are slowed
 def test_a_growth_longer_than_its_call_goes_on_and_the_repeated_call_finds_it(
     folder: Path, xfs_pool: Path
 ) -> None:

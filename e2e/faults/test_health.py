@@ -129,6 +129,7 @@ def test_a_file_system_that_met_an_error_is_read_only(rig):
     volume.down().delete()
 
 
+@pytest.mark.files
 def test_thin_volumes_of_a_full_pool_are_degraded(rig):
     volume = Volume(rig, rig.nodes[0], "thin", block=True, size=16 * MIB).up()
     thick = Volume(

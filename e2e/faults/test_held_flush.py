@@ -13,6 +13,7 @@ from harness.volume import MIB, Volume
 SECONDS = int(os.environ.get("FLUSH_SECONDS", "40"))  # 300 by name; a read or write may take 30
 
 
+@pytest.mark.files  # of which tgtd's flushes are held
 @pytest.mark.timeout(120 + 2 * SECONDS)
 def test_a_flush_may_take_as_long_as_the_target_answers_pings(folder, xfs_pool):
     with slow.rig(folder, "held-flush", xfs_pool) as rig:

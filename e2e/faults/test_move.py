@@ -16,6 +16,7 @@ def rig(folder, xfs_pool, request):
         yield rig
 
 
+@pytest.mark.store
 def test_a_fenced_node_fails_and_the_next_one_has_every_acknowledged_write(rig):
     leaks = Leaks(rig)
     first, second = rig.nodes

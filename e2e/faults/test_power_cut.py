@@ -10,6 +10,8 @@ from harness.pool import run
 from harness.rig import Rig
 from harness.volume import MIB, Volume
 
+pytestmark = pytest.mark.files
+
 WRITES = 500
 
 

@@ -5,11 +5,15 @@ Volumes that it does not know may be in use, so an operator must accept it first
 
 import shutil
 
+import pytest
+
 from harness.cleanup import wait_until
 from harness.csi import code_of
 from harness.processes import kill_pid
 from harness.rig import Rig
 from harness.volume import MIB, Volume
+
+pytestmark = pytest.mark.files
 
 FAIL_POINT = "array.restore.accepted"
 

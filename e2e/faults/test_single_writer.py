@@ -14,6 +14,7 @@ def rig(folder, xfs_pool):
         yield rig
 
 
+@pytest.mark.store
 @pytest.mark.parametrize("block", [True, False])
 def test_a_single_writers_publish_is_repeated_while_its_target_is_bound_elsewhere(rig, block):
     mode = "SINGLE_NODE_SINGLE_WRITER"

@@ -46,6 +46,7 @@ def test_neither_their_death_nor_another_agent_costs_a_writer_an_error(rig, volu
     assert [checker.stop()[0] for checker in checkers] == [0] * TGTDS
 
 
+@pytest.mark.files  # on Ceph there are no groups
 def test_a_group_of_volumes_in_several_tgtds_is_of_one_moment(rig, volumes):
     with DependentWriters(volumes) as writers:
         for number in range(ROUNDS):

@@ -8,17 +8,12 @@ import signal
 import subprocess
 from pathlib import Path
 
-from harness.ceph import Ceph
 from harness.checker import BlockChecker
 from harness.cleanup import wait_until
 from harness.places import LUNKEEPER
 from harness.processes import kill_pid, listener_of
 from harness.rig import CLUSTER, LIST_PORTALS, TGT_SOCKETS, Rig, Server, free_control_port
 from harness.volume import MIB, Volume
-
-
-def options_of(ceph: Ceph) -> list[str]:
-    return [f"--store=rbd:{ceph.POOL}", f"--ceph-conf={ceph.conf}"]
 
 
 def volume_in_use(rig: Rig) -> tuple[Volume, BlockChecker]:

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import catalogue
+from harness import catalogue, store
 
 if TYPE_CHECKING:
     from harness.rig import Rig
@@ -78,14 +78,30 @@ def mounts(below: Path) -> list[str]:
 
 
 def rows(rig: Rig) -> dict[str, int]:
-    """{table: number of rows} of the catalogue's tables that have any."""
+    """{table: number of rows} of the catalogue's tables that have any; on Ceph, of what the array lists."""
+    if store.ON_CEPH:
+        return _listed(rig)
     if not catalogue.exists(rig.pool):
         return {}
     return {table: count for table, count in catalogue.query(rig.pool, COUNTS) if count}
 
 
+def _listed(rig: Rig) -> dict[str, int]:
+    """Nobody else may open the catalogue there."""
+    client = rig.controller.client
+    volumes = client.ListVolumes(wait=True, seconds=20).entries
+    counts = {
+        "volumes": len(volumes),
+        "snapshots": len(client.ListSnapshots(wait=True, seconds=20).entries),
+        "grants": sum(len(each.status.published_node_ids) for each in volumes),
+    }
+    return {what: count for what, count in counts.items() if count}
+
+
 def files(rig: Rig) -> list[str]:
-    """Files below the pool's folders: volumes, snapshots, copies half made."""
+    """Files below the pool's folders, or images: volumes, snapshots, copies half made."""
+    if store.ON_CEPH:
+        return store.images(rig.array_name)
     return sorted(
         str(path.relative_to(rig.pool))
         for path in rig.pool.rglob("*")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Self
 
 import grpc
 
-from harness import places
+from harness import places, store
 from harness.cleanup import Cleanup, Closing, wait_until
 from harness.csi import Client
 from harness.leaks import remove_devices
@@ -208,6 +208,7 @@ class Rig(Closing):
             f"--portal={self.portal}",
             f"--tgt-control-port={self.control_port}",
             *([f"--tgtds={self.tgtds}"] if self.tgtds > 1 else []),  # an older binary has no such option
+            *store.options(),
             *array_options,
         ]
         if split:
@@ -264,6 +265,10 @@ class Rig(Closing):
             path for path in self.pool.rglob("*") if path.is_file() and volume.id.split(":")[-1] in path.name
         ]
         return path
+
+    def read_medium(self, volume: Volume) -> bytes:
+        """What is written of it, also by a session that was not told so yet."""
+        return store.read_image(volume.id) if store.ON_CEPH else self.medium_of(volume).read_bytes()
 
     def portal_open(self) -> bool:
         host, port = self.portal.split(":")
