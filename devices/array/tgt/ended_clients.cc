@@ -37,14 +37,39 @@ void EndClientsOfClosed(Catalogue& catalogue, const ImageStore& images, const Gr
                 [&grant](const GrantRow& other) { return other.generation != grant.generation; });
 }
 
-// The rows last: a LUN that was opened before the look at the clients has its row by now.
-void EndClientsNotSeen(Catalogue& catalogue, const ImageStore& images, const GrantRow& grant,
-                       const std::set<std::string>& known, const std::set<std::string>& seen) {
-  std::set<std::string> ended;
-  std::ranges::set_difference(known, seen, std::inserter(ended, ended.end()));
-  if (ended.empty()) return;
-  const auto grants = catalogue.grants().ListGrants(grant.cluster, {.volume = grant.volume, .node = {}});
-  if (grants.ok() && grants->size() == seen.size()) images.EndClients(images.VolumePath(grant.volume), ended);
+void LunClients::NoteOpened(const ImageStore& images, const GrantRow& grant,
+                            const std::set<std::string>& known, const std::set<std::string>& alive,
+                            size_t luns) {
+  std::set<std::string> opened;
+  std::ranges::set_difference(alive, known, std::inserter(opened, opened.end()));
+  // Fewer known ones: another LUN may not be registered yet, and the client may be that one's.
+  if (opened.size() != 1 || alive.size() < luns) return;
+  EndClient(images, grant);  // of the LUN before this one
+  const absl::MutexLock lock(&mu_);
+  clients_[grant.generation] = *opened.begin();
+}
+
+bool LunClients::EndClient(const ImageStore& images, const GrantRow& grant) {
+  std::string client;
+  {
+    const absl::MutexLock lock(&mu_);
+    const auto own = clients_.extract(grant.generation);
+    if (own.empty()) return false;
+    client = own.mapped();
+  }
+  const std::string path = images.VolumePath(grant.volume);
+  if (images.ListClients(path).contains(client)) images.EndClients(path, {client});
+  return true;
+}
+
+bool LunClients::Knows(const GrantRow& grant) const {
+  const absl::MutexLock lock(&mu_);
+  return clients_.contains(grant.generation);
+}
+
+void LunClients::ForgetLun(const GrantRow& grant) {
+  const absl::MutexLock lock(&mu_);
+  clients_.erase(grant.generation);
 }
 
 }  // namespace lunkeeper

@@ -1,14 +1,18 @@
 #pragma once
 // Tells the store which of its clients have ended, by which tgtd had an image open while its grant goes on
 // (gateway_clients.h). Only what is certain: a client that lives and is shut out costs its node the volume.
-// Where another LUN of the same image may be open, nobody knows whose client is whose. All of them stay then
-// until another LUN of the image is opened, the last tgtd with the image ends, or the volume's last grant.
+// Where nobody knows whose client is whose, all of them stay until the last tgtd with the image ends, or the
+// volume's last grant.
 //
-// Functions without state. They ask the catalogue, and nobody else.
+// They ask the catalogue, and nobody else.
 
+#include <cstddef>
+#include <map>
 #include <set>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "devices/array/tgt/catalogue.h"
 #include "devices/array/tgt/image_store.h"
 
@@ -18,12 +22,23 @@ namespace lunkeeper {
 void EndClientsOfTgtd(Catalogue& catalogue, const ImageStore& images, int tgtd);
 // tgtd has closed the image of this grant. The caller is inside the volume's gate.
 void EndClientsOfClosed(Catalogue& catalogue, const ImageStore& images, const GrantRow& grant);
-// For a shared volume that moves from node to node, is never without a grant, and would gain a client each
-// time. A LUN of this grant has just been opened. `known`: the image's clients that were registered before
-// that; `seen`: the ones that have it open after that. Clients that are known and not seen have ended, if as
-// many are seen as LUNs may be open. Fewer mean a list that lacks clients which live, as when an OSD has
-// just started: then nobody has ended.
-void EndClientsNotSeen(Catalogue& catalogue, const ImageStore& images, const GrantRow& grant,
-                       const std::set<std::string>& known, const std::set<std::string>& seen);
+
+// Which client is which LUN's, where that is certain. So a shared volume that moves from node to node, and is
+// never without a grant, gains no client with each move. Forgotten with the process. Thread-safe.
+class LunClients {
+ public:
+  // The LUN of this grant has just been opened. `known`: the image's clients that were registered before
+  // that; `alive`: the ones that have it open after that; `luns`: as many may be open.
+  void NoteOpened(const ImageStore& images, const GrantRow& grant, const std::set<std::string>& known,
+                  const std::set<std::string>& alive, size_t luns) ABSL_LOCKS_EXCLUDED(mu_);
+  // tgtd has closed the LUN of this grant. False: nobody knows whose client has ended.
+  bool EndClient(const ImageStore& images, const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
+  bool Knows(const GrantRow& grant) const ABSL_LOCKS_EXCLUDED(mu_);
+  void ForgetLun(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  mutable absl::Mutex mu_;
+  std::map<Generation, std::string> clients_ ABSL_GUARDED_BY(mu_);
+};
 
 }  // namespace lunkeeper

@@ -28,18 +28,55 @@ absl::StatusOr<LunBacking> GatedQuestions::BackingOf(const GrantRow& grant) {
 }
 
 absl::Status GatedQuestions::RegisterOpened(const GrantRow& grant) {
+  return AskAnew(grant, [this, grant]() -> absl::Status {
+    const std::set<std::string> known = images_.ListClients(images_.VolumePath(grant.volume));
+    ASSIGN_OR_RETURN(const std::set<std::string> alive, Register(grant, /*is_new=*/true));
+    ASSIGN_OR_RETURN(const size_t luns, CountLuns(grant));
+    clients_.NoteOpened(images_, grant, known, alive, luns);
+    return absl::OkStatus();
+  });
+}
+
+absl::Status GatedQuestions::CheckOnlyOwn(const GrantRow& grant) {
+  const absl::Status found = AskAnew(grant, [this, grant] { return RegisterFound(grant); });
+  return absl::IsFailedPrecondition(found) ? found : absl::OkStatus();
+}
+
+void GatedQuestions::EndClientsOf(const GrantRow& grant) {
+  if (!clients_.EndClient(images_, grant)) EndClientsOfClosed(catalogue_, images_, grant);
+}
+
+// With the last one, all clients of the image are forgotten, which shuts out nobody.
+void GatedQuestions::EndClientsOfReleased(const GrantRow& grant) {
+  if (!clients_.Knows(grant)) return;
+  const absl::StatusOr<size_t> left = CountLuns(grant);
+  if (left.ok() && *left > 0) clients_.EndClient(images_, grant);
+  clients_.ForgetLun(grant);
+}
+
+absl::StatusOr<std::set<std::string>> GatedQuestions::Register(const GrantRow& grant, bool is_new) const {
+  ASSIGN_OR_RETURN(const size_t luns, CountLuns(grant));
+  return images_.RegisterOpened(images_.VolumePath(grant.volume), {.most = luns, .one_is_new = is_new});
+}
+
+// A LUN has its row before it is opened, until it is closed.
+absl::StatusOr<size_t> GatedQuestions::CountLuns(const GrantRow& grant) const {
+  ASSIGN_OR_RETURN(const auto grants,
+                   catalogue_.grants().ListGrants(grant.cluster, {.volume = grant.volume, .node = {}}));
+  return grants.size();
+}
+
+absl::Status GatedQuestions::AskAnew(const GrantRow& grant, std::function<absl::Status()> ask) {
   const std::string path = images_.VolumePath(grant.volume);
   // One that was given up, since the gate lets in one call at a time.
   if (IsRegistering(path))
     return absl::UnavailableError(
         absl::StrCat("volume ", grant.volume.value(), ": its image is still being registered; try again"));
-  const auto ask = [this, path, grant]() -> Answer {
-    const std::set<std::string> known = images_.ListClients(path);
-    ASSIGN_OR_RETURN(const std::set<std::string> seen, images_.RegisterOpened(path));
-    EndClientsNotSeen(catalogue_, images_, grant, known, seen);
+  const auto answer = [path, ask = std::move(ask)]() -> Answer {
+    RETURN_IF_ERROR(ask());
     return LunBacking{.path = path};
   };
-  return AskUntilRelease(grant, {path, ++registrations_}, ask, kRegistrationTakes).status();
+  return AskUntilRelease(grant, {path, ++registrations_}, answer, kRegistrationTakes).status();
 }
 
 GatedQuestions::Answer GatedQuestions::AskUntilRelease(const GrantRow& grant, const Name& name,

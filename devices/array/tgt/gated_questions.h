@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -23,6 +24,7 @@
 #include "absl/time/time.h"
 #include "base/steady_mutex.h"
 #include "devices/array/tgt/catalogue.h"
+#include "devices/array/tgt/ended_clients.h"
 #include "devices/array/tgt/image_store.h"
 
 namespace lunkeeper {
@@ -36,6 +38,14 @@ class GatedQuestions {
   absl::StatusOr<LunBacking> BackingOf(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
   // Each time anew: an older answer is of what tgtd had open before. It is given up after some seconds, too.
   absl::Status RegisterOpened(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
+  // Of a LUN that is open: FAILED_PRECONDITION: somebody else has its image open, too. Any other trouble is
+  // none.
+  absl::Status CheckOnlyOwn(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
+  // Of a LUN that an earlier agent has opened. Outside the gate: it waits for as long as the store is silent.
+  absl::Status RegisterFound(const GrantRow& grant) const { return Register(grant, false).status(); }
+  // tgtd has closed the LUN of this grant, which goes on, or has no row any more.
+  void EndClientsOf(const GrantRow& grant);
+  void EndClientsOfReleased(const GrantRow& grant);
 
  private:
   using Answer = absl::StatusOr<LunBacking>;
@@ -54,11 +64,15 @@ class GatedQuestions {
   std::shared_ptr<Question> Ask(const Name& name, std::function<Answer()> ask) ABSL_LOCKS_EXCLUDED(mu_);
   std::optional<Answer> AwaitAnswer(const Question& question, absl::Duration within) ABSL_LOCKS_EXCLUDED(mu_);
   void EndAnswered() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<std::set<std::string>> Register(const GrantRow& grant, bool is_new) const;
+  absl::Status AskAnew(const GrantRow& grant, std::function<absl::Status()> ask) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<size_t> CountLuns(const GrantRow& grant) const;
   bool IsRegistering(const std::string& path) ABSL_LOCKS_EXCLUDED(mu_);
   bool IsReleaseDue(const GrantRow& grant) const;
 
   Catalogue& catalogue_;
   const ImageStore& images_;
+  LunClients clients_;
   std::atomic<uint64_t> registrations_ = 0;
   SteadyMutex mu_;
   std::map<Name, Asked> asked_ ABSL_GUARDED_BY(mu_);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 
 namespace lunkeeper {
@@ -67,6 +68,30 @@ absl::StatusOr<std::set<ClientAddress>> GatewayClients::Register(const std::stri
         "image ", image, ": it is seen to be open by nobody but a tgtd that has ended; try again"));
   known_[image].insert(alive.begin(), alive.end());
   return alive;
+}
+
+// A LUN has one client, which is registered once it is open. A LUN whose registration has failed so far may
+// account for one more that is not.
+absl::StatusOr<std::set<ClientAddress>> GatewayClients::FindAlive(const std::string& image,
+                                                                  const std::set<ClientAddress>& seen,
+                                                                  const LunsOfImage& luns) const {
+  const absl::MutexLock lock(&mu_);
+  const auto is_in = [&image](const ImageClients& images, const ClientAddress& client) {
+    const auto found = images.find(image);
+    return found != images.end() && found->second.contains(client);
+  };
+  std::set<ClientAddress> alive, unknown;
+  for (const ClientAddress& client : seen) {
+    if (is_in(ended_, client) || shut_out_.contains(client)) continue;
+    alive.insert(client);
+    if (!is_in(known_, client)) unknown.insert(client);
+  }
+  const size_t known = alive.size() - unknown.size();
+  const size_t own = std::max<size_t>(luns.one_is_new ? 1 : 0, luns.most - std::min(luns.most, known));
+  if (unknown.size() <= own) return alive;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "image ", image, " is open elsewhere", own == 0 ? ", by " : ": this gateway is not all of ",
+      absl::StrJoin(unknown, ", "), " (`rbd status` shows it): end that program"));
 }
 
 std::set<ClientAddress> GatewayClients::ClientsOf(const std::string& image) const {

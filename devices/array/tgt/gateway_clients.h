@@ -25,10 +25,9 @@
 #include "absl/time/time.h"
 #include "devices/array/tgt/ceph_pool.h"
 #include "devices/array/tgt/gateway_record.h"
+#include "devices/array/tgt/image_clients.h"
 
 namespace lunkeeper {
-
-using ImageClients = std::map<std::string, std::set<ClientAddress>>;
 
 // Takes these from `images`, and with its last client the image.
 void EraseClients(const ImageClients& gone, ImageClients& images);
@@ -50,6 +49,12 @@ class GatewayClients {
   absl::StatusOr<std::set<ClientAddress>> Register(const std::string& image,
                                                    const std::set<ClientAddress>& clients)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Those of the clients by which an image is seen to be open that have not ended. FAILED_PRECONDITION: there
+  // are more than tgtd's LUNs can account for. Who else has it open is named, and neither registered nor ever
+  // shut out: a kernel has one client for all the images that it has mapped.
+  absl::StatusOr<std::set<ClientAddress>> FindAlive(const std::string& image,
+                                                    const std::set<ClientAddress>& seen,
+                                                    const LunsOfImage& luns) const ABSL_LOCKS_EXCLUDED(mu_);
   // Those of an image that were registered, and not forgotten.
   std::set<ClientAddress> ClientsOf(const std::string& image) const ABSL_LOCKS_EXCLUDED(mu_);
   // These send nothing more: the process is gone, or has closed the image.

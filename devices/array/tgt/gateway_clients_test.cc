@@ -5,7 +5,10 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -61,6 +64,43 @@ struct WithSharedVolume : OnCeph {
 struct OfOneTgtd : WithSharedVolume {
   OfOneTgtd() : WithSharedVolume(1) {}
 };
+
+// As a program of somebody else that has the image open.
+struct Stranger {
+  Stranger(const OnCeph& on, const VolumeId& volume)
+      : pool(CephPool::Connect(on.options.ceph).value()),
+        key("lunkeeper.test." + on.options.name),
+        image(pool->OpenImage(on.ImageOf(volume).substr(3), "", /*read_only=*/false).value()) {}
+  void Close() { image.reset(); }
+  bool CanWrite() const { return pool->WriteKey(key, "k", "v").ok(); }
+  bool IsNamed(const absl::Status& status) const {
+    return absl::IsFailedPrecondition(status) && absl::StrContains(status.message(), pool->address());
+  }
+
+  std::unique_ptr<CephPool> pool;
+  const std::string key;
+  std::optional<RbdImage> image;
+};
+
+std::set<ClientAddress> NamedOf(const OnCeph& on, const VolumeId& volume) {
+  const auto record = ReadGatewayRecord(*ConnectToCeph(), on.options.name);
+  REQUIRE(record.status() == absl::OkStatus());
+  const auto found = (*record)->images.find(on.ImageOf(volume));
+  return found == (*record)->images.end() ? std::set<ClientAddress>() : found->second;
+}
+
+// A list of who has an image open that shows one in the place of another.
+ClientAddress hidden, shown;
+decltype(CephLibrary::rbd_watchers_list) list_for_real;
+int ListOther(CephLibrary::Handle image, CephLibrary::Watcher* watchers, size_t* most) {
+  const int listed = list_for_real(image, watchers, most);
+  for (size_t i = 0; listed >= 0 && i < *most; ++i) {
+    if (watchers[i].address != hidden) continue;
+    std::free(watchers[i].address);
+    watchers[i].address = strdup(shown.c_str());
+  }
+  return listed;
+}
 
 // Ends one by SIGKILL, and waits for the next one.
 void KillTgtd(const OnCeph& on, int control_port) {
@@ -166,6 +206,66 @@ TEST_CASE_METHOD(OfOneTgtd, "on Ceph: a volume that is shared all the time gains
     CHECK(Eventually([&] { return count() <= 2; }));
     REQUIRE(holds->Write(1, 'a'));  // by a client that was not shut out
   }
+}
+
+TEST_CASE_METHOD(OnCeph,
+                 "on Ceph: a volume goes on beside somebody who has its image open, and is not grown") {
+  const VolumeId volume = Make("v");
+  const auto initiator = Login(volume);
+  REQUIRE(initiator->Write(0, 'a'));
+  Stranger stranger(*this, volume);
+  CHECK(stranger.IsNamed(cluster->volumes().ExpandVolume(volume, 32 << 20).status()));
+  CHECK(initiator->Write(0, 'b'));
+  Reopen();
+  CHECK(initiator->Write(0, 'c'));
+  CHECK_FALSE(NamedOf(*this, volume).contains(stranger.pool->address()));
+  stranger.Close();
+  CHECK(cluster->volumes().ExpandVolume(volume, 32 << 20).status() == absl::OkStatus());
+  CHECK(Login(volume)->Write(0, 'd'));
+  CHECK(stranger.CanWrite());
+}
+
+// Its kernel has one client for all the images that it has mapped.
+TEST_CASE_METHOD(OfOneTgtd, "on Ceph: somebody who has had a shared volume's image open is not shut out") {
+  const VolumeId volume = Make("v");
+  const Grant a = Acquire(volume, kA);
+  const GrantRequest next = {.volume = volume, .node = kB, .access = Access::kSharedWrite};
+  Stranger stranger(*this, volume);
+  CHECK(stranger.IsNamed(cluster->grants().AcquireGrant(next, absl::ZeroDuration()).status()));
+  stranger.Close();
+  Acquire(volume, kB);
+  Release(volume, kB);
+  Acquire(volume, kB);
+  absl::SleepFor(absl::Seconds(3));  // in which ended clients are shut out
+  CHECK(stranger.CanWrite());
+  const auto goes_on = PlainInitiator::Login(a.connection);
+  REQUIRE(goes_on.status() == absl::OkStatus());
+  CHECK((*goes_on)->Write(1, 'a'));
+}
+
+// As many as there are LUNs, and one of them has ended: by two faults at once.
+TEST_CASE_METHOD(OfOneTgtd, "on Ceph: a client that is not seen for a moment is not shut out") {
+  const VolumeId volume = Make("v");
+  const Grant a = Acquire(volume, kA);
+  const auto goes_on = PlainInitiator::Login(a.connection);
+  REQUIRE(goes_on.status() == absl::OkStatus());
+  REQUIRE((*goes_on)->Write(0, 'a'));
+  const std::set<ClientAddress> first = NamedOf(*this, volume);
+  REQUIRE(first.size() == 1);
+  Acquire(volume, kB);
+  std::set<ClientAddress> others = NamedOf(*this, volume);
+  others.erase(*first.begin());
+  REQUIRE(others.size() == 1);
+  Release(volume, kB);
+  hidden = *first.begin();
+  shown = *others.begin();
+  list_for_real = Library().rbd_watchers_list;
+  {
+    const ReplacedCall list(Library().rbd_watchers_list, ListOther);
+    Acquire(volume, kB);
+  }
+  absl::SleepFor(absl::Seconds(3));  // in which ended clients are shut out
+  CHECK((*goes_on)->Write(1, 'a'));
 }
 
 }  // namespace lunkeeper::testing

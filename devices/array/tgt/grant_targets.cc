@@ -19,7 +19,6 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/steady_deadline.h"
-#include "devices/array/tgt/ended_clients.h"
 #include "devices/array/tgt/target_number.h"
 
 namespace lunkeeper {
@@ -102,7 +101,7 @@ void GrantTargets::AskStore(const Restoration& restoration, Restorations& asked)
   asked.emplace(name, restoration);
   questions_.Ask(name, [this, path, restoration]() -> Backing {
     if (!restoration.is_open) return LookAtImage(restoration.grant, path);
-    RETURN_IF_ERROR(images_.RegisterOpened(path).status());
+    RETURN_IF_ERROR(gated_questions_.RegisterFound(restoration.grant));
     return LunBacking{.path = path, .errors = images_.WatchErrors(path)};
   });
 }
@@ -153,9 +152,8 @@ absl::Status GrantTargets::RestoreTarget(const Restoration& restoration, const B
   // It may have been paused for a growth that the crash cut short, and its image opened anew.
   if (restoration.is_open && backing.ok()) return table_.ResumeOpen(grant, *backing);
   const auto pass = gates_.Enter(grant.volume, absl::Now() + kGateTimeout);
-  if (!pass.has_value()) {
+  if (!pass.has_value())
     return absl::UnavailableError(absl::StrCat("put back volume ", grant.volume.value(), ": it stays busy"));
-  }
   ASSIGN_OR_RETURN(const bool wanted, IsWanted(grant));
   if (!wanted) return absl::OkStatus();
   if (!restoration.is_open) table_.ForgetOpen(grant);
@@ -258,8 +256,9 @@ absl::Status GrantTargets::OpenTarget(const GrantRow& grant, const std::optional
 absl::Status GrantTargets::GrowLun(const GrantRow& grant) {
   // tgtd opens the image anew, and so hangs on one that is silent.
   ASSIGN_OR_RETURN(const LunBacking backing, gated_questions_.BackingOf(grant));
+  if (table_.IsOpen(grant)) RETURN_IF_ERROR(gated_questions_.CheckOnlyOwn(grant));
   const absl::Status closed = CloseTarget(grant);
-  if (closed.ok()) EndClientsOfClosed(catalogue_, images_, grant);
+  if (closed.ok()) gated_questions_.EndClientsOf(grant);
   // Whether or not it was closed: an offline target would be an outage.
   absl::Status opened = OpenTarget(grant, backing);
   if (opened.ok()) opened = table_.EndPause(grant);
@@ -318,6 +317,7 @@ absl::Status GrantTargets::DeleteDrainedGrants(const std::vector<GrantRow>& gran
   for (const GrantRow& grant : grants) generations.push_back(grant.generation);
   RETURN_IF_ERROR(catalogue_.grants().DeleteGrants(generations));
   FAIL_POINT("array.release.rows_deleted");
+  for (const GrantRow& grant : grants) gated_questions_.EndClientsOfReleased(grant);
   for (const GrantRow& grant : grants) gates_.WakeWaiters(grant.volume);
   return absl::OkStatus();
 }

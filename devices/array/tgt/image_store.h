@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "devices/array/snapshot_blocks.h"
+#include "devices/array/tgt/image_clients.h"
 #include "devices/array/volume_store.h"
 
 namespace lunkeeper {
@@ -69,25 +70,24 @@ class ImageStore {
   virtual absl::StatusOr<LunBacking> BackingOf(const std::string& path) const = 0;
   // For one that tgtd has open. Null: the store knows no such errors.
   virtual std::shared_ptr<const ImageErrors> WatchErrors(const std::string&) const { return nullptr; }
-  // Before tgtd opens an image that it does not have open. UNAVAILABLE: somebody else has it open, who is
-  // named.
+  // Before tgtd opens an image that it has not. UNAVAILABLE: somebody else has it open, who is named.
   virtual absl::Status CheckIsClosed(const std::string& path) const = 0;
   // UNAVAILABLE: another host may be serving the store by now, so that what is known here may be old.
   virtual absl::Status CheckHeld() const = 0;
   // OK if no other host served the store when the call began: what was known here was right then. Asks the
   // store itself, since a clock may stand still with this host. UNAVAILABLE: it may have.
   virtual absl::Status ConfirmHeld() const = 0;
-  // tgtd has opened this image, perhaps not for the first time, and nobody can write to it that way yet.
-  // UNAVAILABLE: nobody may. The store's clients that have it open now, as far as the store can see.
-  virtual absl::StatusOr<std::set<std::string>> RegisterOpened(const std::string& path) const = 0;
+  // tgtd has this image open, and nobody can write to it by a LUN that is new. The store's own clients that
+  // have it open now. UNAVAILABLE: nobody may. FAILED_PRECONDITION: nor while others have it open; named.
+  virtual absl::StatusOr<std::set<std::string>> RegisterOpened(const std::string& path,
+                                                               LunsOfImage) const = 0;
   // The store's own clients by which tgtd has, or had, this image open; and that some of them send nothing
   // more, since their tgtd is gone or has closed the image.
   virtual std::set<std::string> ListClients(const std::string&) const { return {}; }
   virtual void EndClients(const std::string&, const std::set<std::string>&) const {}
-  // About once a second. `list_open`: the images that tgtd may have open, of those registered before the
-  // call.
-  virtual void ForgetClosed(
-      const std::function<absl::StatusOr<std::set<std::string>>()>& list_open) const = 0;
+  // About once a second. `list_open`: the images that tgtd may have open, of those registered before it.
+  using ListOpen = std::function<absl::StatusOr<std::set<std::string>>()>;
+  virtual void ForgetClosed(const ListOpen& list_open) const = 0;
   // Whether one image may answer nobody while others do.
   virtual bool may_be_silent_alone() const { return false; }
   // Whether CloneImage works: at once, of one moment, and sharing space. If not, there is CopyImage.
@@ -106,8 +106,7 @@ class ImageStore {
   virtual absl::Status CopyImage(const std::string& from, const std::string& to, uint64_t size_bytes,
                                  Provisioning provisioning,
                                  const std::function<bool(uint64_t)>& progress) const = 0;
-  // New images of several others, of one moment; in steps (pool_clones.h). FAILED_PRECONDITION: not in this
-  // store.
+  // New images of several others, of one moment; in steps (pool_clones.h). FAILED_PRECONDITION: not here.
   virtual absl::StatusOr<std::unique_ptr<PoolClones>> MakeClones(std::vector<PoolClone> clones) const = 0;
   virtual absl::Status GrowImage(const std::string& path, uint64_t size_bytes,
                                  Provisioning provisioning) const = 0;

@@ -84,7 +84,7 @@ absl::StatusOr<LunBacking> RbdStore::BackingOf(const std::string& path) const {
   return LunBacking{.path = path,
                     .type = "rbd",
                     .options = absl::StrCat("conf=", options.conf, ";id=", options.user),
-                    .opened = [this, path] { return RegisterOpened(path).status(); },
+                    .opened = [this, path] { return RegisterOpened(path, {}).status(); },
                     .discards_right = false,  // tgtd's rbd store answers them with an error
                     .may_be_silent_alone = true};
 }
@@ -104,7 +104,8 @@ absl::Status RbdStore::CheckIsClosed(const std::string& path) const {
 // so it is read off there: tgtd's clients have it from before they can write until they close the image. One
 // that has just opened it is missing only if tgtd has stood still for 30 s since, which shows by an empty
 // list.
-absl::StatusOr<std::set<std::string>> RbdStore::RegisterOpened(const std::string& path) const {
+absl::StatusOr<std::set<std::string>> RbdStore::RegisterOpened(const std::string& path,
+                                                               LunsOfImage luns) const {
   const RbdName name = NameOf(path);
   ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, "", /*read_only=*/true));
   ASSIGN_OR_RETURN(const std::vector<std::string> clients, pool_->ListWatchers(image));
@@ -112,8 +113,9 @@ absl::StatusOr<std::set<std::string>> RbdStore::RegisterOpened(const std::string
     return absl::UnavailableError(
         absl::StrCat("image ", path, ": tgtd has opened it, but is not seen to have it open; try again"));
   const std::set<ClientAddress> seen(clients.begin(), clients.end());
-  RETURN_IF_ERROR(lease_->RegisterImage(path, seen));
-  return seen;
+  ASSIGN_OR_RETURN(const std::set<ClientAddress> alive, lease_->clients().FindAlive(path, seen, luns));
+  RETURN_IF_ERROR(lease_->RegisterImage(path, alive));
+  return alive;
 }
 
 void RbdStore::ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>& list_open) const {

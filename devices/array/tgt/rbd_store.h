@@ -51,7 +51,8 @@ class RbdStore final : public ImageStore {
   absl::Status CheckIsClosed(const std::string& path) const override;
   absl::Status CheckHeld() const override { return lease_->CheckHeld(); }
   absl::Status ConfirmHeld() const override { return lease_->ConfirmHeld(); }
-  absl::StatusOr<std::set<std::string>> RegisterOpened(const std::string& path) const override;
+  absl::StatusOr<std::set<std::string>> RegisterOpened(const std::string& path,
+                                                       LunsOfImage luns) const override;
   void ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>& list_open) const override;
   std::set<std::string> ListClients(const std::string& path) const override {
     return lease_->clients().ClientsOf(path);

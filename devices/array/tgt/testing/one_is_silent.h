@@ -39,10 +39,10 @@ class OneIsSilent final : public ImageStore {
       return kNot;
     }
     LunBacking backing = {.path = path, .may_be_silent_alone = true};
-    if (path == unregistered_) backing.opened = [this, path] { return RegisterOpened(path).status(); };
+    if (path == unregistered_) backing.opened = [this, path] { return RegisterOpened(path, {}).status(); };
     return backing;
   }
-  absl::StatusOr<std::set<std::string>> RegisterOpened(const std::string& path) const override {
+  absl::StatusOr<std::set<std::string>> RegisterOpened(const std::string& path, LunsOfImage) const override {
     if (path == unregistered_) answers_.WaitForNotification();
     if (const absl::Status looked = BackingOf(path).status(); !looked.ok()) return looked;
     return std::set<std::string>();
