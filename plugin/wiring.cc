@@ -46,7 +46,8 @@ constexpr absl::Duration kLookAfterDatapath = absl::Seconds(1);
 constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 constexpr absl::Duration kLookForStandbys = absl::Seconds(10);
 
-absl::Status OpenArray(const ServeOptions& options, Backends* backends) {
+absl::Status OpenArray(ServeOptions options, Backends* backends) {
+  options.ceph.confirms_calls = true;  // no agent does it
   ASSIGN_OR_RETURN(const auto pool, OpenPool(options, backends));
   const ClusterId own(options.cluster);
   std::shared_ptr<Array> array = pool->ForCluster(own);

@@ -17,6 +17,9 @@ struct CephOptions {
   // Asked about once a second while another gateway serves the array: whether to stand by for longer, which
   // has no end of its own. Without it, opening the array fails then.
   std::function<bool()> stands_by = nullptr;
+  // Each call of a cluster's view begins with TgtArray::ConfirmServing. CheckServing goes by a clock, which
+  // stands still with a paused host. Without this, those who answer others for the array ask it.
+  bool confirms_calls = false;
   // Between attempts to remove what could not be removed before.
   absl::Duration removals_every = absl::Seconds(30);
   // Between looks whether a tgtd lets nodes in that another gateway has left.

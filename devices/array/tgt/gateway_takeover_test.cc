@@ -50,6 +50,15 @@ int CountCatalogues(CephLibrary::Handle configuration, char** address) {
   return connect_for_real(configuration, address);
 }
 
+// The record as another gateway has changed it.
+std::string others_record;
+decltype(CephLibrary::rados_read) record_for_real;
+int ReadOthers(CephLibrary::Handle context, const char* object, char* contents, size_t most,
+               uint64_t offset) {
+  if (!absl::EndsWith(object, ".gateway")) return record_for_real(context, object, contents, most, offset);
+  return static_cast<int>(others_record.copy(contents, most));
+}
+
 // While it lives, the cluster's map is late.
 struct WithLateMap : WithASecond {
   WithLateMap() {
@@ -100,6 +109,33 @@ TEST_CASE_METHOD(
   CHECK(catalogues_opened == 1);
   CHECK(images_opened > 0);
   second.Close();
+}
+
+// An agent confirms its answers itself. A host that was paused goes on with a clock by which it was never
+// silent, and what its catalogue has in memory may be old.
+TEST_CASE_METHOD(OnCeph,
+                 "on Ceph: a controller's own array answers nothing that another gateway may have changed") {
+  options.ceph.confirms_calls = true;
+  Reopen();
+  const VolumeId volume = Make("v");
+  GatewayRecord other = ReadGatewayRecord(*ConnectToCeph(), options.name).value().value();
+  ++other.epoch;
+  other.holder = "another.boot";
+  others_record = FormatGatewayRecord(options.name, other);
+  const auto release = [&] {
+    return cluster->grants().ReleaseGrant(volume, kA, GrantOwner::kNode, kAnyGeneration);
+  };
+  CHECK(release() == absl::OkStatus());
+  record_for_real = Library().rados_read;
+  {
+    const ReplacedCall read(Library().rados_read, ReadOthers);
+    CHECK(absl::IsUnavailable(release()));
+    CHECK(absl::IsUnavailable(cluster->grants().ListGrants({volume, {}}).status()));
+    CHECK(absl::IsUnavailable(cluster->fences().ListFences().status()));
+    CHECK(absl::IsUnavailable(cluster->volumes().DeleteVolume(VolumeId(options.name + "-v0"))));
+    CHECK(array->CheckServing() == absl::OkStatus());
+  }
+  CHECK(release() == absl::OkStatus());
 }
 
 // Nobody renews it, and a tgtd that was forgotten lives on.

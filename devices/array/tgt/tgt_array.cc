@@ -130,6 +130,10 @@ class TgtArrayImpl final : public TgtArray {
   }
 
  private:
+  absl::Status CheckCall() const {
+    const absl::Status status = CheckServing();
+    return status.ok() && options_.ceph.confirms_calls ? ConfirmServing() : status;
+  }
   absl::Status ReadWhetherRestored();
   absl::Status OpenStore();
   absl::Status MakeParts();
@@ -229,7 +233,7 @@ absl::Status TgtArrayImpl::MakeParts() {
       *store_.catalogue, options_.pool_dir + "/heartbeat_luns", servers_->TableOf(GrantRow{}),
       servers_->first(), options_.tidy_heartbeat_luns_every);
   parts_.emplace(TgtParts{.options = options_,
-                          .check_serving = [this] { return CheckServing(); },
+                          .check_serving = [this] { return CheckCall(); },
                           .object_locks = object_locks_,
                           .images = *store_.images,
                           .room = *room_,
@@ -246,8 +250,7 @@ absl::Status TgtArrayImpl::MakeParts() {
 
 absl::Status TgtArrayImpl::CheckServing() const {
   if (leaving_)
-    return absl::UnavailableError(
-        absl::StrCat("array ", options_.name, " goes to another gateway; ask again"));
+    return absl::UnavailableError("array " + options_.name + " goes to another gateway; ask again");
   if (serving_) return store_.images->CheckHeld();
   std::string why = "the pool was restored and was accepted, and serving it failed";
   if (is_backup_)
