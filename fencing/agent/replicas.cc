@@ -81,6 +81,45 @@ std::optional<std::vector<std::string>> ResolveName(const HostPort& where, int f
   return addresses;
 }
 
+// What became of the tries of a call that no replica has answered.
+class Tries {
+ public:
+  void NoteTry(const Replica& replica, const absl::Status& status, absl::Duration took) {
+    std::string& outcome = outcomes_[replica.address];
+    const bool ran_out = absl::IsDeadlineExceeded(status);
+    // The last try may have had next to no time left, which says less than the one before.
+    if (ran_out && took < kShortTry && !outcome.empty()) return;
+    const bool is_reached = replica.channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
+    some_are_silent_ |= ran_out && is_reached;
+    outcome = ran_out && is_reached
+                  ? absl::StrCat("has the call, and was silent for ", absl::FormatDuration(Rounded(took)))
+                  : std::string(status.message());
+  }
+  absl::Status ToStatus(const std::string& what, const std::vector<std::string>& configured) const {
+    const std::string asked = absl::StrJoin(
+        outcomes_, "; ", [](std::string* text, const std::pair<std::string, std::string>& outcome) {
+          absl::StrAppend(text, outcome.first, ": ", outcome.second);
+        });
+    if (some_are_silent_) {
+      return absl::UnavailableError(absl::StrCat(what, ": no controller answered in time (", asked,
+                                                 "); one that is reached and silent mostly waits for an "
+                                                 "array: see what its agent logs, and how many "
+                                                 "grants it has for each tgtd"));
+    }
+    return absl::UnavailableError(
+        absl::StrCat(what, ": no controller answers at ", absl::StrJoin(configured, ", "), " (",
+                     outcomes_.empty() ? "their names lead nowhere" : asked,
+                     "); see that the controllers run and that this node reaches them"));
+  }
+
+ private:
+  static constexpr absl::Duration kShortTry = absl::Seconds(1);
+  static absl::Duration Rounded(absl::Duration took) { return absl::Trunc(took, absl::Milliseconds(100)); }
+
+  std::map<std::string, std::string> outcomes_;  // by the replica's address
+  bool some_are_silent_ = false;
+};
+
 }  // namespace
 
 Replicas::Replicas(ReplicaOptions options)
@@ -195,7 +234,7 @@ absl::Status Replicas::PrepareCall(grpc::ClientContext* context, absl::Time dead
 }
 
 absl::Status Replicas::CallAny(const std::string& what, absl::Time deadline, const Call& call) {
-  std::string last = "their names lead nowhere";
+  Tries tries;
   // A clock that is set back meanwhile must not keep the caller: a heartbeat to an array may wait for this.
   const auto end = Clock::now() + absl::ToChronoNanoseconds(
                                       std::clamp(deadline - absl::Now(), absl::ZeroDuration(), kLongestCall));
@@ -206,17 +245,16 @@ absl::Status Replicas::CallAny(const std::string& what, absl::Time deadline, con
       if (left() <= absl::ZeroDuration()) break;
       grpc::ClientContext context;
       RETURN_IF_ERROR(PrepareCall(&context, absl::Now() + left()));
+      const auto began = Clock::now();
       const absl::Status status = FromGrpcStatus(call(*replica->stub, &context));
       const bool answered = !IsUnanswered(status, context);
       NoteOutcome(*replica, answered);
       if (answered) return status;
-      last = absl::StrCat(replica->address, ": ", std::string(status.message()));
+      tries.NoteTry(*replica, status, absl::FromChrono(Clock::now() - began));
     }
     absl::SleepFor(std::min(kPauseBetweenRounds, left()));
   }
-  return absl::UnavailableError(
-      absl::StrCat(what, ": no controller answers at ", absl::StrJoin(options_.addresses, ", "), " (", last,
-                   "); see that the controllers run and that this node reaches them"));
+  return tries.ToStatus(what, options_.addresses);
 }
 
 }  // namespace lunkeeper

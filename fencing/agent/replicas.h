@@ -50,8 +50,8 @@ class Replicas {
   absl::Status PrepareCall(grpc::ClientContext* context, absl::Time deadline) const;
   using Call = std::function<grpc::Status(coordinator::v1::Coordinator::Stub&, grpc::ClientContext*)>;
   // Calls one replica after another until one answers or `deadline` passes. An answer, good or bad, is final;
-  // see fencing/protocol/answer_mark.h. UNAVAILABLE: none answered; the message begins with `what` and names
-  // the addresses.
+  // see fencing/protocol/answer_mark.h. UNAVAILABLE: none answered; the message begins with `what` and says
+  // of each one that was asked what became of that.
   absl::Status CallAny(const std::string& what, absl::Time deadline, const Call& call);
 
  private:

@@ -172,6 +172,43 @@ TEST_CASE("a replica that took all the time of a call is asked after the one tha
   CHECK((silent == 1 ? one : other).calls == 1);
 }
 
+// A controller that waits for a slow array is no controller that cannot be reached.
+TEST_CASE("the error of a call says of each replica that was asked what became of it") {
+  FakeReplica silent([](grpc::ServerContext* context) {
+    while (!context->IsCancelled()) absl::SleepFor(absl::Milliseconds(10));
+    return grpc::Status::OK;
+  });
+  std::string gone;
+  {
+    FakeReplica soon_gone([](grpc::ServerContext*) { return grpc::Status::OK; });
+    gone = soon_gone.address();
+  }
+  SECTION("one is reached and silent") {
+    ReplicasRig rig({gone, silent.address()});
+    const std::string error(rig.Release(absl::Seconds(4)).message());
+    CHECK_THAT(error, Catch::Contains("release: no controller answered in time") &&
+                          Catch::Contains(gone + ": ") &&
+                          Catch::Contains(silent.address() + ": has the call, and was silent for "));
+  }
+  SECTION("none is reached") {
+    ReplicasRig rig({gone});
+    const std::string error(rig.Release(absl::Seconds(2)).message());
+    CHECK_THAT(error, Catch::Contains("no controller answers at " + gone) &&
+                          !Catch::Contains("Deadline Exceeded") && Catch::Contains("this node reaches them"));
+  }
+}
+
+// The last try is cut short by the caller's time, and says nothing.
+TEST_CASE("what a replica said of itself is in the error, and not that its last answer came too late") {
+  FakeReplica replica([](grpc::ServerContext*) {
+    absl::SleepFor(absl::Milliseconds(150));
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the array restarts");
+  });
+  ReplicasRig rig({replica.address()});
+  CHECK_THAT(std::string(rig.Release(absl::Milliseconds(900)).message()),
+             Catch::Contains("the array restarts"));
+}
+
 TEST_CASE("a replica that names very many others makes a node open no more than 32 connections") {
   FakeReplica replica([](grpc::ServerContext*) { return grpc::Status::OK; });
   ReplicasRig rig({replica.address()});
