@@ -357,8 +357,10 @@ void Core::HandleAnswer(const PutNodeFence& call, const Done& done) {
   ReconcileNode(fence.node);
 }
 
+// Another one of the same name may have been made meanwhile.
 void Core::HandleAnswer(const RemoveNodeFence& call, const Done& done) {
-  if (done.outcome != Outcome::kOk) return;
+  const auto* known = state_.cluster.FindFence(call.node);
+  if (done.outcome != Outcome::kOk || (known && known->uid != call.uid)) return;
   state_.cluster.Remove(call.node);
   state_.decided_dead.erase(call.node);
   if (MayAct()) SweepTaints(state_);

@@ -141,6 +141,26 @@ TEST_CASE("what a watch tells while a record is written is not forgotten") {
   CHECK(leader.core.state().cluster.FindFence(kOld)->uid == Uid("u"));
 }
 
+TEST_CASE("that an old NodeFence is removed says nothing of a new one of its name") {
+  Leader leader;
+  leader.removes = false;
+  leader.Begin(Record());
+  const auto removal = std::ranges::find_if(leader.actions, [](const Action& action) {
+    return std::holds_alternative<RemoveNodeFence>(action.what);
+  });
+  REQUIRE(removal != leader.actions.end());
+  Done removed;
+  removed.action = removal->id;
+  leader.Step(FenceGone{kOld});
+  NodeFence fresh = Record();
+  fresh.uid = Uid("of another one");
+  fresh.requested_by = "somebody";
+  leader.Step(FenceSeen{fresh});
+  leader.Step(removed);
+  REQUIRE(leader.core.state().cluster.FindFence(kOld));
+  CHECK(leader.core.state().cluster.FindFence(kOld)->uid == fresh.uid);
+}
+
 TEST_CASE("a record of which no watch tells is written now and then, and not as fast as it is answered") {
   NodeFence record = Record();
   record.uid = {};
