@@ -16,8 +16,8 @@ RUNNER = [
         "late-writes",
         "a replica writes to Kubernetes when another one leads",
         "action_runner.cc",
-        "action, MayWrite() ? call()",
-        "action, true ? call()",
+        "action, MayWrite() ? next.call()",
+        "action, true ? next.call()",
         "a call whose turn comes*",
     ),
     runner(

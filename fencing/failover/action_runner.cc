@@ -9,7 +9,8 @@
 //
 // - lease_workers_, 3 of them: renewing the lease must never wait behind anything else, a renewal that hangs
 //   included.
-// - api_workers_, 64: all other calls to the API server; checked for leadership when their turn comes.
+// - pod_workers_, 64: deletions of pods, and api_workers_, 16: all other calls to the API server. These are
+//   checked for leadership when their turn comes.
 // - An array's own, 8 for each array (array_hub.h).
 // - The loop's: Notify and the probes, which do not block.
 //
@@ -28,10 +29,12 @@ ActionRunner::ActionRunner(ActionInputs inputs)
       portals_(inputs_.arrays, inputs_.prober.get(),
                [this](const ArrayId& array) { inputs_.probed(PortalAnswered{array}); }),
       poll_ended_(inputs_.executor.MakeSignal()),
-      api_workers_(inputs_.executor.MakeWorkers(kActionsAtOnce)),
+      pod_workers_(inputs_.executor.MakeWorkers(kDeletionsAtOnce)),
+      api_workers_(inputs_.executor.MakeWorkers(kOtherCallsAtOnce)),
       lease_workers_(inputs_.executor.MakeWorkers(3)) {}
 
 void ActionRunner::Stop() {
+  pod_workers_->Stop();
   api_workers_->Stop();
   lease_workers_->Stop();
   while (IsPolling()) poll_ended_->WaitFor(absl::InfiniteDuration());
@@ -49,12 +52,28 @@ void ActionRunner::RunAction(const Action& action, Instant now) {
 // A call may wait for a worker while this replica loses its leadership. Another replica acts then, and a late
 // write of this one could undo its work, so leadership is checked again right before the call. The
 // preconditions of each write cover the moment between that check and the write itself.
-void ActionRunner::CallApi(const Action& action, Instant now, std::function<Answer()> call) {
+//
+// The core asks anew for what it still wants and has no answer to. While a call waits, the next of its kind
+// for its object takes its place: so what waits does not grow, and the answer is one that the core waits for.
+void ActionRunner::CallApi(const std::string& what, const Action& action, Instant now,
+                           std::function<Answer()> call) {
+  {
+    absl::MutexLock lock(&waiting_mutex_);
+    const auto [waiting, is_new] = waiting_.insert_or_assign(what, WaitingCall{action, now, std::move(call)});
+    if (!is_new) return;
+  }
   ++waiting_calls_;
-  api_workers_->Post([this, action, call = std::move(call), asked = now] {
-    inputs_.answered(action, MayWrite() ? call() : LeadsNoMore(), asked);
+  auto& workers = std::holds_alternative<DeletePod>(action.what) ? *pod_workers_ : *api_workers_;
+  workers.Post([this, what] {
+    const WaitingCall next = TakeWaiting(what);
+    inputs_.answered(next.action, MayWrite() ? next.call() : LeadsNoMore(), next.asked);
     --waiting_calls_;
   });
+}
+
+ActionRunner::WaitingCall ActionRunner::TakeWaiting(const std::string& what) {
+  absl::MutexLock lock(&waiting_mutex_);
+  return std::move(waiting_.extract(what).mapped());
 }
 
 // Arrays need no such check: they refuse every call that names an older term.
@@ -113,7 +132,7 @@ void ActionRunner::RunCall(const Action&, const ProbePortals& call, Instant now)
 }
 
 void ActionRunner::RunCall(const Action& action, const ReadKubelet& call, Instant now) {
-  CallApi(action, now, [this, call] { return inputs_.kube.ReadKubelet(call); });
+  CallApi("read " + call.node.value(), action, now, [this, call] { return inputs_.kube.ReadKubelet(call); });
 }
 
 // Where there is nobody to ask, nobody has a vote.
@@ -138,13 +157,15 @@ void ActionRunner::RunCall(const Action& action, const AskReplicas& call, Instan
 
 // The timeline is copied now, on the loop's thread, which owns it.
 void ActionRunner::RunCall(const Action& action, const PutNodeFence& call, Instant now) {
-  CallApi(action, now, [this, call, timeline = inputs_.timeline_of(call.fence.node)] {
-    return inputs_.kube.PutRecord(call, timeline);
-  });
+  CallApi("put " + call.fence.node.value(), action, now,
+          [this, call, timeline = inputs_.timeline_of(call.fence.node)] {
+            return inputs_.kube.PutRecord(call, timeline);
+          });
 }
 
 void ActionRunner::RunCall(const Action& action, const RemoveNodeFence& call, Instant now) {
-  CallApi(action, now, [this, call] { return inputs_.kube.RemoveRecord(call); });
+  CallApi("remove " + call.uid.value(), action, now,
+          [this, call] { return inputs_.kube.RemoveRecord(call); });
 }
 
 // A patch replaces the whole list of taints, so it must be made from the version that the core has seen.
@@ -152,7 +173,8 @@ void ActionRunner::RunCall(const Action& action, const SetTaint& call, Instant n
   const NodeFacts* facts = inputs_.objects.FindNode(call.node);
   if (facts == nullptr || facts->version != call.expected)
     return inputs_.answered(action, FromApi(absl::AbortedError("the node has changed")), now);
-  CallApi(action, now, [this, call, uid = facts->uid, taints = facts->taints] {
+  const std::string what = call.taint == OurTaint::kFenced ? "taint " : "plugin taint ";
+  CallApi(what + call.node.value(), action, now, [this, call, uid = facts->uid, taints = facts->taints] {
     return inputs_.kube.WriteTaint(call, uid, taints);
   });
 }
@@ -164,7 +186,8 @@ void ActionRunner::RunCall(const Action& action, const DeletePod& call, Instant 
   const PodFacts* facts = inputs_.objects.FindPod(call.pod);
   const bool fails = call.grace == Grace::kNone && facts != nullptr && facts->uid == call.uid &&
                      facts->owner_kind == "Job.batch";
-  CallApi(action, now, [this, call, fails] {
+  const std::string what = call.grace == Grace::kNone ? "delete " : "ask ";
+  CallApi(what + call.uid.value(), action, now, [this, call, fails] {
     if (fails) {
       Answer failed = inputs_.kube.FailPod(call);
       if (failed.done.outcome != Outcome::kOk) return failed;
@@ -179,9 +202,10 @@ void ActionRunner::RunCall(const Action& action, const ChargeVolume& call, Insta
   const std::string* name = inputs_.objects.FindVolumeOf(call.volume);
   if (name == nullptr)
     return inputs_.answered(action, FromApi(absl::NotFoundError("no PersistentVolume has it")), now);
-  CallApi(action, now, [this, call, name = *name, version = inputs_.objects.FindVolume(*name)->version] {
-    return inputs_.kube.ChargeVolume(call, name, version);
-  });
+  CallApi("charge " + call.volume.value(), action, now,
+          [this, call, name = *name, version = inputs_.objects.FindVolume(*name)->version] {
+            return inputs_.kube.ChargeVolume(call, name, version);
+          });
 }
 
 void ActionRunner::RunCall(const Action&, const Notify& call, Instant now) {

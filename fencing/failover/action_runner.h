@@ -1,7 +1,7 @@
 #pragma once
 // Runs the core's actions: those on the API server and on arrays on threads of their own, so that a slow
 // server holds up nothing else; the rest at once. Each action that the core waits for is answered once, on
-// any thread, by `answered`.
+// any thread, by `answered`; but not one that still waited when it was asked for anew.
 //
 // The loop's thread calls RunAction and AllowWritesUntil; the other methods are thread-safe. Nothing fails:
 // an outcome is an answer. It must outlive `arrays`, whose workers run its calls; all else in ActionInputs
@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -74,7 +75,15 @@ class ActionRunner {
   void RunCall(const Action& action, const Notify& call, Instant now);
   void RunCall(const Action&, const Report&, Instant) {}  // the recorder takes it
 
-  void CallApi(const Action& action, Instant now, std::function<Answer()> call);
+  struct WaitingCall {
+    Action action;
+    Instant asked;
+    std::function<Answer()> call;
+  };
+
+  // `what`: what is asked for, of which object.
+  void CallApi(const std::string& what, const Action& action, Instant now, std::function<Answer()> call);
+  WaitingCall TakeWaiting(const std::string& what);
   void CallArray(const Action& action, const ArrayId& array, Instant now,
                  std::function<Answer(FenceControl&)> call);
   bool IsPolling();
@@ -82,11 +91,13 @@ class ActionRunner {
   const ActionInputs inputs_;
   PortalProbes portals_;
   std::atomic<Instant> writes_until_ = Instant();  // long ago: it may not
-  std::atomic<int> waiting_calls_ = 0;
+  std::atomic<int> waiting_calls_ = 0;             // and running ones
+  absl::Mutex waiting_mutex_;
+  std::map<std::string, WaitingCall> waiting_ ABSL_GUARDED_BY(waiting_mutex_);
   absl::Mutex polls_mutex_;
   int polls_ ABSL_GUARDED_BY(polls_mutex_) = 0;  // questions to other replicas that are not answered yet
   const std::unique_ptr<Signal> poll_ended_;
-  const std::unique_ptr<Workers> api_workers_, lease_workers_;
+  const std::unique_ptr<Workers> pod_workers_, api_workers_, lease_workers_;
 };
 
 }  // namespace lunkeeper::fencing

@@ -2,6 +2,7 @@
 
 #include "fencing/failover/action_runner.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 
 #include "absl/synchronization/mutex.h"
@@ -12,17 +13,38 @@
 namespace lunkeeper::fencing {
 namespace {
 
+std::unique_ptr<kube::KubeClient> Connect(kube::KubeConfig config) {
+  config.connections = kConnections;
+  return *kube::MakeKubeClient(config);
+}
+
 // One runner, with what it needs. The hub's workers use the runner, so it is made after it.
 struct RunnerFixture {
   // Waits for the answer.
   Outcome RunAction(const Action& action) {
     runner.RunAction(action, NowOn(RealExecutor()));
-    CHECK(testing::Eventually([&] {
-      absl::MutexLock lock(&mutex);
-      return outcomes.contains(action.id);
-    }));
+    CHECK(testing::Eventually([&] { return HasAnswered(action.id); }));
     absl::MutexLock lock(&mutex);
     return outcomes[action.id];
+  }
+  bool HasAnswered(uint64_t action) {
+    absl::MutexLock lock(&mutex);
+    return outcomes.contains(action);
+  }
+  // So many deletions of pods that no more can run. A webhook holds them until `over`.
+  void HoldDeletions() {
+    on_call = [this](kube::Exchange& exchange) {
+      if (exchange.method != "DELETE") return;
+      ++deletions;
+      while (!over && exchange.Hold(absl::Milliseconds(20))) {
+      }
+    };
+    runner.AllowWritesUntil(NowOn(RealExecutor()) + 60_s);
+    for (uint64_t i = 0; i < kDeletionsAtOnce; ++i) Delete(100 + i, "held" + std::to_string(i));
+    CHECK(testing::Eventually([&] { return deletions == kDeletionsAtOnce; }));
+  }
+  void Delete(uint64_t action, const std::string& pod) {
+    runner.RunAction({action, DeletePod{PodId("db/" + pod), Uid(pod), Grace::kNone}}, NowOn(RealExecutor()));
   }
 
   // The test's server has no subresources.
@@ -35,10 +57,13 @@ struct RunnerFixture {
 
   absl::Mutex mutex;
   std::map<uint64_t, Outcome> outcomes ABSL_GUARDED_BY(mutex);
-  std::function<void(const kube::Exchange&)> on_call = [](const auto&) {};
+  std::atomic<size_t> deletions = 0;
+  std::atomic<bool> over = false;
+  std::function<void(kube::Exchange&)> on_call = [](auto&) {};
   FakeApi api{[](const std::string&) {}, [this](kube::Exchange& exchange) { return AnswerCall(exchange); }};
-  std::unique_ptr<kube::KubeClient> client = api.Client();
-  KubeActions kube{*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4)};
+  std::unique_ptr<kube::KubeClient> client = Connect(api.Config());
+  KubeActions kube{*client,        {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4),
+                   RealExecutor(), {.first_timeout = absl::Seconds(10)}};
   std::unique_ptr<lunkeeper::Arrays> arrays = MakeOneArray("fake", std::make_shared<FakeArray>());
   FenceBoard board;
   ObjectCache objects{[](const auto&) {}};
@@ -86,7 +111,7 @@ TEST_CASE(
   facts.uid = Uid(kube::TextAt(f.api.Get(path), {"metadata", "uid"}));
   facts.owner_kind = "Job.batch";
   f.objects.OnPod("db/job-x", std::make_shared<PodFacts>(facts));
-  f.on_call = [&](const kube::Exchange& exchange) {
+  f.on_call = [&](kube::Exchange& exchange) {
     calls.push_back(exchange.method + " " + exchange.path);
     if (lost) f.runner.AllowWritesUntil(Instant());
   };
@@ -100,6 +125,26 @@ TEST_CASE(
   CHECK(calls.back() == "DELETE " + path);
   CHECK(f.RunAction({3, DeletePod{PodId("db/job-x"), facts.uid, Grace::kOrdinary}}) == Outcome::kGone);
   CHECK(calls.size() == 4);  // the node ends it, and says how
+}
+
+TEST_CASE("what is to be known of a node is read although a webhook holds the deletion of many pods") {
+  RunnerFixture f;
+  f.HoldDeletions();
+  const Instant asked = NowOn(RealExecutor());
+  CHECK(f.RunAction({1, ReadKubelet{NodeId("n2.b"), asked}}) == Outcome::kGone);
+  CHECK(NowOn(RealExecutor()) - asked < 2_s);
+  f.over = true;
+}
+
+TEST_CASE("a call that is asked for anew before its turn is made once, and the last one is answered") {
+  RunnerFixture f;
+  f.HoldDeletions();
+  for (uint64_t action = 1; action <= 3; ++action) f.Delete(action, "waiting");
+  f.Delete(4, "another");
+  f.over = true;
+  CHECK(testing::Eventually([&] { return f.HasAnswered(3) && f.HasAnswered(4); }));
+  CHECK(f.deletions == kDeletionsAtOnce + 2);
+  CHECK_FALSE(f.HasAnswered(1));
 }
 
 TEST_CASE("a replica that does not lead may take the lease, or nobody ever would") {
