@@ -32,7 +32,7 @@ RUNNER = [
         "never-more-time",
         "a webhook that holds each write for some seconds and then lets it pass keeps a node from failover",
         "call_times.h",
-        "int kMostDoublings = 2;",
+        "int kMostDoublings = 3;",
         "int kMostDoublings = 0;",
         "a write that a webhook holds*",
     ),

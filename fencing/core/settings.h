@@ -88,7 +88,7 @@ struct Settings {
   Span yield_pause = 60_s;     // a replica yields at most once in this time
   Span yield_waits = 30_s;     // for a failover that is under way
   Span retry = 500_ms;         // after a failed action
-  Span answer_timeout = 20_s;  // with an action that is never answered
+  Span answer_timeout = 30_s;  // with an action that is never answered; calls may take up to 24 s
 };
 
 }  // namespace lunkeeper::fencing

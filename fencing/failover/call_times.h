@@ -1,9 +1,10 @@
 #pragma once
 // How long a call to the API server may take. A short first try finds another API server where one hangs. But
 // a webhook whose backend is away, and that may be skipped (failurePolicy Ignore), holds a write for its own
-// timeout, up to 10 s by default, before the API server stores it; and a caller that hangs up first has
-// withdrawn the write. So a call that timed out gets twice the time when it is repeated, up to four times.
-// Thread-safe; never blocks.
+// timeout, up to 10 s by default, before the API server stores it, and two webhooks for 20 s; and a caller
+// that hangs up first has withdrawn the write. So a call that timed out gets twice the time when it is
+// repeated, up to eight times. What it needed it gets from the start while it needs more than a first try
+// has. Thread-safe; never blocks.
 
 #include <algorithm>
 #include <map>
@@ -27,23 +28,25 @@ class CallTimes {
     const auto found = late_.find(call);
     return found == late_.end() ? first_ : first_ * (1 << std::min(found->second.times, kMostDoublings));
   }
-  void NoteAnswer(const std::string& call, const absl::Status& status, Instant now) {
+  // `took`: until it was answered, or timed out.
+  void NoteAnswer(const std::string& call, const absl::Status& status, absl::Duration took, Instant now) {
     absl::MutexLock lock(&mutex_);
     std::erase_if(late_, [&](const auto& each) { return now - each.second.at >= kForget; });
-    if (!absl::IsDeadlineExceeded(status)) {
+    const bool timed_out = absl::IsDeadlineExceeded(status);
+    if (!timed_out && took <= first_) {
       late_.erase(call);
       return;
     }
     auto& late = late_[call];
-    ++late.times;
+    late.times += timed_out ? 1 : 0;
     late.at = now;
   }
 
  private:
-  static constexpr int kMostDoublings = 2;
+  static constexpr int kMostDoublings = 3;
   static constexpr Span kForget = 60_s;  // what is still wanted is repeated sooner
   struct Late {
-    int times = 0;  // in a row
+    int times = 0;  // since it last was answered as fast as a first try has to be
     Instant at;
   };
 
