@@ -20,8 +20,11 @@ bool IsCurrent(const NodeId& id, const NodeEvidence& node) {
   return current && (node.heard || node.HasGrants());
 }
 
-// Nodes that hold nothing and were never heard are no witnesses.
-bool IsWitness(const NodeEvidence& node) { return node.heard || node.HasGrants(); }
+// Nodes that hold nothing and were never heard are no witnesses. Nor are those of which there is no Node any
+// more, and that are known only for a fence which cannot end.
+bool IsWitness(const NodeEvidence& node, Span forget, Instant now) {
+  return (node.heard || node.HasGrants()) && (node.kubelet || now - LastSignOf(node) < forget);
+}
 
 int CountBetween(const std::vector<Instant>& sorted, Instant after, Instant before) {
   const auto first = std::upper_bound(sorted.begin(), sorted.end(), after);
@@ -79,7 +82,7 @@ void SafetyLimits::CountMachines(const Evidence& evidence, Instant now) {
       machine = {std::move(name)};
     }
     machine.current |= IsCurrent(id, known);
-    machine.witness |= IsWitness(known);
+    machine.witness |= IsWitness(known, settings_.forget, now);
     machine.arrives |= evidence.Arrives(known, now);
     machine.budgeted |= known.HasGrants() || decided_.contains(machine.name);
   }
@@ -147,7 +150,8 @@ std::string SafetyLimits::SelfTest(const NodeId& node, const Evidence& evidence,
   if (!evidence.ApiUp(now)) return "the API server does not answer";
   const auto self = InstancesOf(evidence.nodes(), NameOf(node));
   const auto any = [&](const auto& is) { return std::ranges::any_of(self, is); };
-  const int others = counts_.witnesses - any([](const auto* each) { return IsWitness(each->second); });
+  const int others = counts_.witnesses -
+                     any([&](const auto* each) { return IsWitness(each->second, settings_.forget, now); });
   const int heard =
       counts_.arriving - any([&](const auto* each) { return evidence.Arrives(each->second, now); });
   if (heard * 100 < others * settings_.self_test_percent) return "too few of the other nodes are heard";
