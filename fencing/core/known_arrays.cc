@@ -15,9 +15,10 @@ void KnownArrays::NoteView(const ArrayView& view) {
   state.known = true;
   state.fences.clear();
   state.sure.clear();
+  state.all_sure = state.term != 0 && !(view.asked < state.term_at);
   for (const auto& fence : view.fences) {
     state.fences[fence.node] = fence;
-    if (state.term != 0 && !(view.asked < state.term_at)) state.sure.insert(fence.node);
+    if (state.all_sure) state.sure.insert(fence.node);
   }
   const bool machines = std::any_of(view.fences.begin(), view.fences.end(),
                                     [](const auto& fence) { return IsMachineId(fence.node); });
@@ -54,16 +55,16 @@ void KnownArrays::NoteTerm(const ArrayId& array, Term term, Instant now) {
   if (found == arrays_.end()) return;
   found->second.term = term;
   found->second.term_at = now;
-  found->second.sure.clear();
+  found->second.BeUnsure();
 }
 
 void KnownArrays::LostTerm(const ArrayId& array) {
   if (const auto found = arrays_.find(array); found != arrays_.end())
-    found->second.term = 0, found->second.sure.clear();
+    found->second.term = 0, found->second.BeUnsure();
 }
 
 void KnownArrays::LostTerms() {
-  for (auto& [array, state] : arrays_) state.term = 0, state.sure.clear();
+  for (auto& [array, state] : arrays_) state.term = 0, state.BeUnsure();
 }
 
 Term KnownArrays::TermOf(const ArrayId& array) const {
@@ -86,6 +87,11 @@ const ArrayFence* KnownArrays::Find(const ArrayId& array, const NodeId& node) co
 bool KnownArrays::IsSure(const ArrayId& array, const NodeId& node) const {
   const auto state = arrays_.find(array);
   return state != arrays_.end() && state->second.sure.contains(node);
+}
+
+bool KnownArrays::IsSure(const ArrayId& array) const {
+  const auto state = arrays_.find(array);
+  return state != arrays_.end() && state->second.all_sure;
 }
 
 bool KnownArrays::IsClosed(const ArrayId& array, const NodeName& machine) const {

@@ -32,6 +32,8 @@ class KnownArrays {
   // It was seen or made since this leader's term there began: an earlier one may have been lifted by another
   // leader, whatever is known of it here.
   bool IsSure(const ArrayId& array, const NodeId& node) const;
+  // What is not among them is in force nowhere there: a look that began in this leader's term shows all.
+  bool IsSure(const ArrayId& array) const;
   // Closed to every node of that name, and none of them has a grant left.
   bool IsClosed(const ArrayId& array, const NodeName& machine) const;
   // All fences of one node, or of all.
@@ -47,6 +49,8 @@ class KnownArrays {
     std::optional<Instant> changed_at, term_at;
     std::map<NodeId, ArrayFence> fences;
     std::set<NodeId> sure;  // of these
+    bool all_sure = false;  // and there are no others
+    void BeUnsure() { sure.clear(), all_sure = false; }
   };
   std::map<ArrayId, State> arrays_;
 };

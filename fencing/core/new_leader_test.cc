@@ -125,6 +125,31 @@ TEST_CASE("an instance that is gone is fenced again where the array has forgotte
   CHECK(leader.All<RemoveNodeFence>().size() == 1);
 }
 
+TEST_CASE("a look from before its term does not show a new leader that a fence is gone") {
+  NodeFence record = Record();
+  record.node = kNew;
+  record.volumes[kArray] = {VolumeId("v1")};
+  record.generations[kArray] = 3;
+  Leader leader;
+  leader.Step(Heartbeat{kNew, "boot", 1, true, {}, {}, {}, {{kArray, 3}}});
+  leader.Begin(record);
+  REQUIRE(leader.core.Leads());
+  CHECK(leader.All<RemoveNodeFence>().empty());
+  ArrayView view{kArray, leader.now, {}, {}};
+  SECTION("the leader before made it since then") {
+    view.fences.push_back({kNew, 3, record.volumes[kArray]});
+    leader.Step(view);
+    leader.Step(Tick{});
+    CHECK(leader.All<UnfenceNode>().size() == 1);
+  }
+  SECTION("it is gone") {
+    leader.Step(view);
+    leader.Step(Tick{});
+    CHECK(leader.All<RemoveNodeFence>().size() == 1);
+    CHECK(leader.All<UnfenceNode>().empty());
+  }
+}
+
 // Its own NodeFence has no uid until a watch tells. It is written again meanwhile, which changes nothing.
 TEST_CASE("what a watch tells while a record is written is not forgotten") {
   NodeFence record = Record();

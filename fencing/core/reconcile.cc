@@ -195,6 +195,12 @@ bool AreArraysKnown(const State& state, const Assessment& seen) {
   });
 }
 
+// The leader before may have fenced since a look from before this one's term.
+bool IsSureOfArrays(const State& state, const Assessment& seen) {
+  return std::all_of(seen.awaited.begin(), seen.awaited.end(),
+                     [&](const auto& entry) { return state.arrays.IsSure(entry.first); });
+}
+
 // It came from the fence of its machine, its machine is another instance now, and a record that stays keeps
 // that fence: a person's own, or one of the instance that there is.
 bool IsReplaced(const State& state, const Assessment& seen) {
@@ -213,10 +219,10 @@ bool MayClose(const State& state, const Assessment& seen) {
   if (seen.record.is_manual() && !seen.lifting && !IsReplaced(state, seen)) return false;
   const bool open = state.FencesOfMachine(seen.record.node).empty();
   if (!open && MayOpenMachine(state, seen)) return false;
-  if (IsMachineId(seen.record.node)) return true;
+  if (IsMachineId(seen.record.node)) return IsSureOfArrays(state, seen);
   // Its fences stay at the arrays for good, and need no record any more.
   if (IsGone(state, seen)) return PodsToDelete(state, seen).empty() && IsFenced(seen, seen.awaited);
-  if (seen.acting || !seen.fences.empty()) return false;
+  if (seen.acting || !seen.fences.empty() || !IsSureOfArrays(state, seen)) return false;
   const bool well = seen.classification.response == Response::kNothing;
   const bool reaches = std::all_of(seen.awaited.begin(), seen.awaited.end(), [&](const auto& entry) {
     return state.evidence.Reaches(seen.record.node, entry.first, state.now);
