@@ -20,7 +20,7 @@ absl::Time In(absl::Duration time) { return absl::Now() + time; }
 // A node with its connection to the rig's controllers.
 struct ConnectedNode {
   ConnectedNode(CoordinatorRig& rig, const std::vector<uint16_t>& ports, const NodeId& id)
-      : replicas(rig.Connect(ports)), grants(MakeCoordinatorGrantSource(*replicas, id)) {}
+      : replicas(rig.Connect(ports)), grants(MakeCoordinatorGrantSource(replicas->table(), id)) {}
   ConnectedNode(CoordinatorRig& rig, const std::vector<uint16_t>& ports)
       : ConnectedNode(rig, ports, rig.node) {}
 
@@ -189,12 +189,12 @@ TEST_CASE("a node is told of its own heartbeat LUN on an array that there is, an
   CoordinatorRig rig;
   const Controller& controller = rig.AddController();
   const auto replicas = rig.Connect({controller.port});
-  const HeartbeatLunAccess ask = AskForHeartbeatLun(*replicas, rig.node);
+  const HeartbeatLunAccess ask = AskForHeartbeatLun(replicas->table(), rig.node);
   const auto access = ask(fencing::ArrayId("fake"), In(absl::Seconds(20)));
   REQUIRE(access.ok());
   CHECK((*access == *rig.array.OpenHeartbeatLun({rig.node, true})));
   CHECK(absl::IsNotFound(ask(fencing::ArrayId("other"), In(absl::Seconds(20))).status()));
-  const HeartbeatLunAccess lie = AskForHeartbeatLun(*replicas, rig.other);
+  const HeartbeatLunAccess lie = AskForHeartbeatLun(replicas->table(), rig.other);
   CHECK(absl::IsPermissionDenied(lie(fencing::ArrayId("fake"), In(absl::Seconds(20))).status()));
 }
 

@@ -240,7 +240,7 @@ absl::Status OpenCoordinatorClient(const CoordinatorOptions& options, const std:
   ASSIGN_OR_RETURN(replicas.credentials, TlsClient(options.ca));
   auto client = std::make_shared<CoordinatorClient>();
   client->replicas = std::make_unique<Replicas>(replicas);
-  client->grants = MakeCoordinatorGrantSource(*client->replicas, backends->node);
+  client->grants = MakeCoordinatorGrantSource(client->replicas->table(), backends->node);
   client->kubelet =
       WatchKubelet({.healthz = options.kubelet_healthz, .runtime_socket = options.runtime_socket});
   // Heartbeats carry it: a node whose kubelet hangs is another case than one that is dead.
@@ -251,7 +251,7 @@ absl::Status OpenCoordinatorClient(const CoordinatorOptions& options, const std:
                                             SendOverGrpc(*client->replicas, backends->node), std::move(view));
   client->storage_heartbeats = StartStorageHeartbeats(
       {.node = backends->node, .arrays = {arrays.begin(), arrays.end()}, .log_in = LogInByIscsi},
-      AskForHeartbeatLun(*client->replicas, backends->node),
+      AskForHeartbeatLun(client->replicas->table(), backends->node),
       [heartbeats = client->heartbeats.get()](const fencing::ArrayId& array,
                                               const fencing::ArrayFence& fence) {
         heartbeats->OnFence(array, fence);

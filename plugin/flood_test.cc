@@ -32,7 +32,7 @@ struct FloodFixture {
   FloodFixture() : controller(rig.AddController(ConnectionLimits())) {
     ::signal(SIGPIPE, SIG_IGN);  // the server ends connections while they are written to
     replicas = rig.Connect({controller.port});
-    grants = MakeCoordinatorGrantSource(*replicas, rig.node);
+    grants = MakeCoordinatorGrantSource(replicas->table(), rig.node);
     sender = StartHeartbeatSender({.node = rig.node, .every = absl::Milliseconds(100)},
                                   SendOverGrpc(*replicas, rig.node),
                                   {.devices = [] { return std::vector<Device>(); },

@@ -325,7 +325,7 @@ TEST_CASE("three hundred waiting nodes delay neither heartbeats nor other calls,
     rig.Occupy(volumes.back());
   }
   const auto replicas = rig.Connect({controller.port});
-  const auto grants = MakeCoordinatorGrantSource(*replicas, rig.node);
+  const auto grants = MakeCoordinatorGrantSource(replicas->table(), rig.node);
   std::atomic<int> granted = 0;
   std::vector<std::thread> waiting;
   for (const VolumeId& volume : volumes) {

@@ -38,15 +38,15 @@ fencing::ReplicaAnswer ReadAnswer(const v1::HearsResponse& response) {
 }
 
 // The answer comes on one of gRPC's threads.
-void AskReplica(const Replicas& replicas, std::shared_ptr<const Replica> replica, uint16_t port,
-                const NodeId& node, absl::Duration timeout, fencing::AskedReplica::Answered answered) {
+void AskReplica(std::shared_ptr<const Replica> replica, uint16_t port, const NodeId& node,
+                absl::Duration timeout, fencing::AskedReplica::Answered answered) {
   const absl::Time deadline = absl::Now() + timeout;
   const auto call = std::make_shared<Call>();
   call->replica = std::move(replica);
   call->request.set_node(node.value());
   call->request.set_port(port);
   // Without a token the replica refuses, which is no vote.
-  replicas.PrepareCall(&call->context, deadline).IgnoreError();
+  call->replica->PrepareCall(&call->context, deadline).IgnoreError();
   call->context.set_deadline(absl::ToChronoTime(deadline));
   call->replica->stub->async()->Hears(&call->context, &call->request, &call->response,
                                       [call, answered = std::move(answered)](const grpc::Status& status) {
@@ -63,9 +63,9 @@ fencing::ListAskedReplicas AskOverGrpc(ReplicaOptions options, uint16_t port) {
     std::vector<fencing::AskedReplica> asked;
     for (auto& replica : replicas->ListReplicas(absl::InfinitePast()))
       asked.push_back({.address = replica->address,
-                       .ask = [replicas, replica, port](const NodeId& node, absl::Duration timeout,
-                                                        fencing::AskedReplica::Answered answered) {
-                         AskReplica(*replicas, replica, port, node, timeout, std::move(answered));
+                       .ask = [replica, port](const NodeId& node, absl::Duration timeout,
+                                              fencing::AskedReplica::Answered answered) {
+                         AskReplica(replica, port, node, timeout, std::move(answered));
                        }});
     return asked;
   };

@@ -112,7 +112,7 @@ AGENT = [
     agent(
         "gives-up-at-the-first-replica",
         "a mount fails when the replica that is asked first does not answer",
-        "replicas.cc",
+        "replica_table.cc",
         "if (absl::IsUnavailable(status) || absl::IsCancelled(status)) return true;",
         "",
         f"{FOLDER}/replicas_test",

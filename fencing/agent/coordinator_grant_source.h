@@ -6,12 +6,13 @@
 
 #include <memory>
 
-#include "fencing/agent/replicas.h"
+#include "fencing/agent/replica_table.h"
 #include "node/grant_source.h"
 
 namespace lunkeeper {
 
 // `replicas` outlives it.
-std::unique_ptr<GrantSource> MakeCoordinatorGrantSource(Replicas& replicas, const NodeId& node);
+std::unique_ptr<GrantSource> MakeCoordinatorGrantSource(ReplicaTable& replicas, const NodeId& node,
+                                                        Executor& executor = RealExecutor());
 
 }  // namespace lunkeeper

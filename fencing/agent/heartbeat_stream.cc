@@ -30,11 +30,10 @@ class HeartbeatStream final
   // Waits for SetEnd, which may still hold the mutex when AwaitEnd returns.
   ~HeartbeatStream() override { const absl::MutexLock ended(&mutex_); }
 
-  static std::unique_ptr<HeartbeatStream> BeginStream(const Replicas& replicas,
-                                                      std::shared_ptr<const Replica> replica,
+  static std::unique_ptr<HeartbeatStream> BeginStream(std::shared_ptr<const Replica> replica,
                                                       OnAnswer on_answer) {
     std::unique_ptr<HeartbeatStream> stream(new HeartbeatStream(std::move(replica), std::move(on_answer)));
-    if (const absl::Status status = replicas.PrepareCall(&stream->context_, absl::InfiniteFuture());
+    if (const absl::Status status = stream->replica_->PrepareCall(&stream->context_, absl::InfiniteFuture());
         !status.ok()) {
       stream->SetEnd(std::string(status.message()));
       return stream;
@@ -124,13 +123,12 @@ ListHeartbeatReceivers SendOverGrpc(Replicas& replicas, const NodeId& node) {
     std::vector<HeartbeatReceiver> receivers;
     for (const auto& replica : replicas.ListReplicas(absl::InfinitePast())) {
       const auto begin = [&replicas, node, replica](const HeartbeatReceiver::OnAnswer& on_answer) {
-        return HeartbeatStream::BeginStream(replicas, replica,
-                                            [&replicas, node, on_answer](const auto& answer) {
-                                              on_answer({.fences = ReadFences(node, answer),
-                                                         .removed_arrays = ReadRemovedArrays(answer),
-                                                         .limits = ReadLimits(answer)});
-                                              replicas.AddNamedReplicas(ReadReplicas(answer));
-                                            });
+        return HeartbeatStream::BeginStream(replica, [&replicas, node, on_answer](const auto& answer) {
+          on_answer({.fences = ReadFences(node, answer),
+                     .removed_arrays = ReadRemovedArrays(answer),
+                     .limits = ReadLimits(answer)});
+          replicas.AddNamedReplicas(ReadReplicas(answer));
+        });
       };
       receivers.push_back({.address = replica->address, .begin_stream = begin});
     }

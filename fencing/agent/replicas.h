@@ -6,18 +6,14 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <chrono>
-#include <functional>
-#include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/periodic.h"
-#include "base/steady_mutex.h"
+#include "fencing/agent/replica_table.h"
 #include "fencing/protocol/coordinator.grpc.pb.h"
 
 namespace lunkeeper {
@@ -29,46 +25,56 @@ struct ReplicaOptions {
   std::string token_file;  // read for each call: kubelet replaces it long before the token expires
 };
 
-struct Replica {
-  std::string address;
-  std::shared_ptr<grpc::Channel> channel;
-  std::unique_ptr<coordinator::v1::Coordinator::Stub> stub;
+class Replica final : public ReplicaConnection {
+ public:
+  Replica(std::string its_address, std::shared_ptr<grpc::Channel> its_channel, std::string token_file);
+
+  // Gives a call its deadline and the node's token. UNAUTHENTICATED: the file holds no token.
+  absl::Status PrepareCall(grpc::ClientContext* context, absl::Time deadline) const;
+
+  bool IsConnected() const override;
+  CallOutcome AcquireGrant(const NodeId& node, const VolumeId& volume, const WantedUse& use,
+                           absl::Duration wait, absl::Duration limit, Grant* grant) const override;
+  CallOutcome ReleaseGrant(const NodeId& node, const VolumeId& volume, Generation generation,
+                           absl::Duration limit) const override;
+  CallOutcome ListGrants(const NodeId& node, const VolumeId& volume, absl::Duration limit,
+                         std::vector<HeldGrant>* held) const override;
+  CallOutcome OpenHeartbeatLun(const NodeId& node, const std::string& array, absl::Duration limit,
+                               Connection* connection) const override;
+
+  const std::shared_ptr<grpc::Channel> channel;
+  const std::unique_ptr<coordinator::v1::Coordinator::Stub> stub;
+
+ private:
+  template <class Request, class Response>
+  using Method = grpc::Status (coordinator::v1::Coordinator::Stub::*)(grpc::ClientContext*, const Request&,
+                                                                      Response*);
+  template <class Request, class Response>
+  CallOutcome Call(Method<Request, Response> method, const Request& request, absl::Duration limit,
+                   Response* response) const;
+
+  const std::string token_file_;
 };
 
 class Replicas {
  public:
   explicit Replicas(ReplicaOptions options);
 
-  // All replicas: connected ones first, of them the ones whose last call failed, within 10 s, last. Waits
-  // until `deadline` for the first names to resolve; empty: none did.
-  std::vector<std::shared_ptr<const Replica>> ListReplicas(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Connects at once to replicas that another one has named, as host:port with a number for the host. One
-  // that is not named again within 15 s, and to which no configured name leads, goes. With 32 replicas no
-  // more are added, whatever is named. Never blocks.
-  void AddNamedReplicas(const std::vector<std::string>& addresses) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Gives a call its deadline and the node's token. UNAUTHENTICATED: the file holds no token.
-  absl::Status PrepareCall(grpc::ClientContext* context, absl::Time deadline) const;
-  using Call = std::function<grpc::Status(coordinator::v1::Coordinator::Stub&, grpc::ClientContext*)>;
-  // Calls one replica after another until one answers or `deadline` passes. An answer, good or bad, is final;
-  // see fencing/protocol/answer_mark.h. UNAVAILABLE: none answered; the message begins with `what` and says
-  // of each one that was asked what became of that.
-  absl::Status CallAny(const std::string& what, absl::Time deadline, const Call& call);
+  // Its calls wait for the first names to resolve, too.
+  ReplicaTable& table() { return table_; }
+  // As the table's. Waits until `deadline` for the first names to resolve; empty: none did.
+  std::vector<std::shared_ptr<const Replica>> ListReplicas(absl::Time deadline);
+  // Connects at once to replicas that another one has named, as host:port with a number for the host. Never
+  // blocks.
+  void AddNamedReplicas(const std::vector<std::string>& addresses);
 
  private:
-  struct Entry {
-    std::shared_ptr<const Replica> replica;
-    std::optional<std::chrono::steady_clock::time_point> named_at;   // by another replica
-    std::optional<std::chrono::steady_clock::time_point> failed_at;  // if the last call was not answered
-  };
-
-  void RefreshReplicas() ABSL_LOCKS_EXCLUDED(mutex_);
-  void NoteOutcome(const Replica& replica, bool answered) ABSL_LOCKS_EXCLUDED(mutex_);
+  void RefreshReplicas();
   std::shared_ptr<const Replica> ConnectTo(const std::string& address, const std::string& name) const;
 
   const ReplicaOptions options_;
-  SteadyMutex mutex_;
-  std::map<std::string, Entry> replicas_ ABSL_GUARDED_BY(mutex_);  // by numeric address
-  Periodic refresh_;                                               // last: its thread uses the other members
+  ReplicaTable table_;
+  Periodic refresh_;  // last: its thread uses the other members
 };
 
 }  // namespace lunkeeper

@@ -56,9 +56,8 @@ struct ReplicasRig {
     return folder / "token";
   }
   absl::Status Release(absl::Duration within) {
-    return replicas.CallAny("release", absl::Now() + within, [](auto& stub, auto* context) {
-      v1::ReleaseResponse response;
-      return stub.Release(context, {}, &response);
+    return replicas.table().CallAny("release", within, [](const auto& replica, absl::Duration limit) {
+      return replica.ReleaseGrant(NodeId("n1.0000000000000001"), VolumeId("a-v1"), 1, limit);
     });
   }
 

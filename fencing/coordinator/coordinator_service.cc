@@ -13,8 +13,8 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "devices/connection_message.h"
-#include "devices/node_id.h"
 #include "fencing/coordinator/known_replicas.h"
+#include "fencing/coordinator/node_requests.h"
 #include "fencing/protocol/answer_mark.h"
 #include "fencing/protocol/coordinator.grpc.pb.h"
 #include "fencing/protocol/messages.h"
@@ -65,17 +65,13 @@ std::string AddressOf(const grpc::ServerContextBase& context) {
   return peer.substr(0, peer.rfind(':'));
 }
 
-absl::Status LeavingError() {
-  return absl::UnavailableError("this controller is stopping; ask another replica");
-}
-
 // What all streams share.
 struct StreamsContext {
   Authenticator& authenticator;
   HeartbeatSink* const sink;
+  const NodeRequests& requests;  // which know whether this replica is leaving
   NodeBudgets budgets;
   KnownReplicas replicas;
-  std::atomic<bool> leaving = false;
   boost::asio::thread_pool reviewers{kReviewThreads};
 };
 
@@ -129,7 +125,7 @@ class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::
   // Hands one heartbeat to the sink and fills in the answer. The first one fixes the node's id for the rest
   // of the stream; the token is recalled with each, as a stream may outlive it by days.
   absl::Status TakeHeartbeat() {
-    if (streams_.leaving) return LeavingError();
+    if (streams_.requests.leaving()) return NodeRequests::LeavingError();
     if (!streams_.budgets.TakeHeartbeat(machine_))
       return absl::InvalidArgumentError("heartbeats: more of them than any node sends");
     const auto caller = streams_.authenticator.RecallCaller(TokenOf(*context_));
@@ -157,7 +153,8 @@ class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::
   void EndStream() {
     if (node_.empty()) return Finish({grpc::StatusCode::INVALID_ARGUMENT, "a stream without a heartbeat"});
     if (!replaced_) {
-      const bool closed = std::chrono::steady_clock::now() - last_ < kStreamIsCurrent && !streams_.leaving;
+      const bool closed =
+          std::chrono::steady_clock::now() - last_ < kStreamIsCurrent && !streams_.requests.leaving();
       LogInfo("coordinator",
               closed ? "a node's heartbeats end: it closed them" : "a node's heartbeats end after a silence",
               {{"node", node_.value()}});
@@ -183,19 +180,17 @@ class GrpcCoordinator final
  public:
   GrpcCoordinator(GrantStore& grants, Arrays& arrays, Authenticator& authenticator, HeartbeatSink* sink,
                   const CoordinatorLimits& limits)
-      : grants_(grants),
-        arrays_(arrays),
-        most_volumes_(limits.most_volumes),
-        controllers_(limits.controllers),
-        uses_(limits.uses),
+      : controllers_(limits.controllers),
+        requests_(grants, arrays, limits.uses, limits.most_volumes),
         streams_{.authenticator = authenticator,
                  .sink = sink,
+                 .requests = requests_,
                  .budgets = NodeBudgets(limits.node),
                  .replicas = {}} {}
   ~GrpcCoordinator() override { streams_.reviewers.join(); }
 
   grpc::Service* service() override { return this; }
-  void SendNodesAway() override { streams_.leaving = true; }
+  void SendNodesAway() override { requests_.Leave(); }
 
   grpc::Status Acquire(grpc::ServerContext* context, const v1::AcquireRequest* request,
                        v1::Grant* response) override {
@@ -221,7 +216,8 @@ class GrpcCoordinator final
   grpc::Status OpenHeartbeatLun(grpc::ServerContext* context, const v1::OpenHeartbeatLunRequest* request,
                                 devices::v1::Connection* response) override {
     return AnswerNode(context, request->node(), [&](const NodeId& node) -> absl::Status {
-      ASSIGN_OR_RETURN(const Connection access, OpenLunOf(node, *request));
+      ASSIGN_OR_RETURN(const Connection access,
+                       requests_.OpenHeartbeatLun(node, request->array(), request->signs()));
       *response = ToMessage(access);
       return absl::OkStatus();
     });
@@ -237,7 +233,7 @@ class GrpcCoordinator final
   grpc::Status Hears(grpc::ServerContext* context, const v1::HearsRequest* request,
                      v1::HearsResponse* response) override {
     if (controllers_ == nullptr) return {grpc::StatusCode::UNIMPLEMENTED, "this replica answers nobody"};
-    if (streams_.leaving) return ToGrpcStatus(LeavingError());
+    if (streams_.requests.leaving()) return ToGrpcStatus(NodeRequests::LeavingError());
     const auto caller = controllers_->Authenticate(std::string(TokenOf(*context)), AddressOf(*context));
     if (!caller.ok()) return ToGrpcStatus(caller.status());
     streams_.replicas.NoteReplica(context->peer(), request->port());
@@ -268,7 +264,7 @@ class GrpcCoordinator final
 
   absl::StatusOr<NodeId> AdmitNode(const grpc::ServerContext& context, const std::string& claimed,
                                    NodeBudgets::Running* running) {
-    if (streams_.leaving) return LeavingError();
+    if (streams_.requests.leaving()) return NodeRequests::LeavingError();
     ASSIGN_OR_RETURN(const auto caller,
                      streams_.authenticator.Authenticate(std::string(TokenOf(context)), AddressOf(context)));
     ASSIGN_OR_RETURN(*running, streams_.budgets.BeginCall(caller.node));
@@ -281,37 +277,18 @@ class GrpcCoordinator final
                                      const v1::AcquireRequest& request) {
     GrantRequest wanted;
     wanted.node = node;
-    wanted.most = most_volumes_;
     ASSIGN_OR_RETURN(wanted.volume, ReadVolume(request.volume_id()));
     ASSIGN_OR_RETURN(wanted.access, ReadAccess(request.access()));
     ASSIGN_OR_RETURN(wanted.mode, ReadMode(request.mode()));
-    RETURN_IF_ERROR(CheckUse(node, wanted.volume));
-    // Checked by the array while it waits, so that a caller that hung up leaves its place in the queue.
-    wanted.abandoned = [this, &context] { return context.IsCancelled() || streams_.leaving; };
+    wanted.abandoned = [&context] { return context.IsCancelled(); };
     const absl::Duration wait =
         std::min(absl::Milliseconds(request.wait_ms()), absl::FromChrono(context.deadline()) - absl::Now());
-    absl::StatusOr<Grant> grant = grants_.AcquireGrant(wanted, wait);
-    // UNAVAILABLE instead of CANCELLED, so that the node asks another replica.
-    return absl::IsCancelled(grant.status()) && streams_.leaving ? LeavingError() : grant;
-  }
-
-  // What a node holds it may go on asking for: its pod may be gone while kubelet still repeats the call.
-  absl::Status CheckUse(const NodeId& node, const VolumeId& volume) {
-    if (uses_ == nullptr) return absl::OkStatus();
-    const absl::Status use = uses_->CheckUse(MachineOf(node), volume);
-    if (use.ok()) return use;
-    ASSIGN_OR_RETURN(const auto held,
-                     grants_.ListGrants({.volume = volume, .node = node, .holders_only = true}));
-    return held.empty() ? use : absl::OkStatus();
+    return requests_.AcquireGrant(wanted, wait);
   }
 
   absl::Status ReleaseGrant(const NodeId& node, const v1::ReleaseRequest& request) {
     ASSIGN_OR_RETURN(const VolumeId volume, ReadVolume(request.volume_id()));
-    // Zero would mean "whatever grant there is", which only the controller itself may release.
-    if (request.generation() == 0) return absl::InvalidArgumentError("generation: is required");
-    const absl::Status status = grants_.ReleaseGrant(volume, node, GrantOwner::kNode, request.generation());
-    // A deleted volume has no grants, so a repeated release of one is done.
-    return absl::IsNotFound(status) ? absl::OkStatus() : status;
+    return requests_.ReleaseGrant(node, volume, request.generation());
   }
 
   absl::Status ListHeldGrants(const NodeId& node, const v1::HeldRequest& request,
@@ -320,7 +297,7 @@ class GrpcCoordinator final
     if (!request.volume_id().empty()) {
       ASSIGN_OR_RETURN(volume, ReadVolume(request.volume_id()));
     }
-    ASSIGN_OR_RETURN(const std::vector<Grant> grants, grants_.ListGrants({volume, node}));
+    ASSIGN_OR_RETURN(const std::vector<Grant> grants, requests_.ListGrants(node, volume));
     for (const Grant& grant : grants) {
       v1::HeldResponse::Grant* entry = response->add_grants();
       entry->set_volume_id(grant.volume.value());
@@ -331,17 +308,8 @@ class GrpcCoordinator final
     return absl::OkStatus();
   }
 
-  absl::StatusOr<Connection> OpenLunOf(const NodeId& node, const v1::OpenHeartbeatLunRequest& request) {
-    if (const auto array = FindArray(arrays_, request.array()))
-      return array->fences().OpenHeartbeatLun({.node = node, .signs = request.signs()});
-    return absl::NotFoundError("array: there is none of this name here; correct the node's --array-name");
-  }
-
-  GrantStore& grants_;
-  Arrays& arrays_;
-  const size_t most_volumes_;
   Authenticator* const controllers_;
-  VolumeUseCheck* const uses_;
+  NodeRequests requests_;
   StreamsContext streams_;
 };
 

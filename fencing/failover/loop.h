@@ -4,9 +4,7 @@
 // posted with Wake::kLater does not wake the thread; it runs with the next one that does, or right before the
 // next tick. PostJob is thread-safe and never blocks; after Stop it drops its job.
 
-#include <chrono>
 #include <functional>
-#include <future>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -45,12 +43,19 @@ class Loop {
   // Runs `question` as a job, and waits for what it returns. Nullopt: that did not come within two seconds.
   template <class T>
   std::optional<T> AskLoop(std::function<T()> question) {
-    // Shared with the job, which may run after this call has given up.
-    auto promise = std::make_shared<std::promise<T>>();
-    auto answer = promise->get_future();
-    PostJob([promise, question = std::move(question)](Instant) { promise->set_value(question()); });
-    if (answer.wait_for(std::chrono::seconds(2)) != std::future_status::ready) return std::nullopt;
-    return answer.get();
+    auto waiting = std::make_shared<Waiting<T>>();  // shared with the job, which may run when this has ended
+    waiting->arrived = executor_.MakeSignal();
+    PostJob([waiting, question = std::move(question)](Instant) {
+      T answer = question();
+      {
+        absl::MutexLock lock(&waiting->mutex);
+        waiting->answer = std::move(answer);
+      }
+      waiting->arrived->Set();
+    });
+    waiting->arrived->WaitFor(absl::Seconds(2));
+    absl::MutexLock lock(&waiting->mutex);
+    return std::move(waiting->answer);
   }
   void PostJob(Job job, Wake wake = Wake::kNow) {
     {
@@ -64,6 +69,12 @@ class Loop {
 
  private:
   using Jobs = std::vector<std::pair<Instant, Job>>;
+  template <class T>
+  struct Waiting {
+    absl::Mutex mutex;
+    std::optional<T> answer ABSL_GUARDED_BY(mutex);
+    std::unique_ptr<Signal> arrived;
+  };
   // Wakes the thread, so that waiting jobs take little memory and do not delay a tick.
   static constexpr size_t kMostWaiting = 500;
 

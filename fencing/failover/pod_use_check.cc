@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "fencing/failover/facts.h"
@@ -44,16 +43,29 @@ absl::Status PodUseCheck::CheckUse(const std::string& machine, const VolumeId& v
   return status;
 }
 
+// The turn goes from the one that ends to the one that waits longest, whose signal is taken out of the queue.
 bool PodUseCheck::BeginTurn(const std::string& machine) {
-  const auto is_free = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !asking_.contains(machine); };
-  SteadyLock lock(&mutex_);
-  return mutex_.AwaitUntil(absl::Condition(&is_free), SteadyDeadline(kTurnTime)) &&
-         asking_.insert(machine).second;
+  const auto my_turn = executor_.MakeSignal();
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto [waiting, is_free] = waiting_.try_emplace(machine);
+    if (is_free) return true;
+    waiting->second.push_back(my_turn.get());
+  }
+  my_turn->WaitFor(kTurnTime);
+  absl::MutexLock lock(&mutex_);
+  return std::erase(waiting_.at(machine), my_turn.get()) == 0;
 }
 
 void PodUseCheck::EndTurn(const std::string& machine) {
-  SteadyLock lock(&mutex_);
-  asking_.erase(machine);
+  absl::MutexLock lock(&mutex_);
+  auto& waiting = waiting_.at(machine);
+  if (waiting.empty()) {
+    waiting_.erase(machine);
+  } else {
+    waiting.front()->Set();
+    waiting.pop_front();
+  }
 }
 
 // The cache is asked once more: it may have caught up while others had their turns.
@@ -73,7 +85,7 @@ absl::Status PodUseCheck::CheckInTurn(const std::string& machine, const VolumeId
     return absl::OkStatus();
   }
   if (*used) return absl::OkStatus();
-  absl::SleepFor(kRefusalTime);
+  executor_.MakeSignal()->WaitFor(kRefusalTime);
   // Its PersistentVolume may have another name than the array knows, such as one that a person made.
   if (!known.knows_names)
     return absl::UnavailableError(absl::StrCat("volume ", volume.value(),
@@ -84,7 +96,7 @@ absl::Status PodUseCheck::CheckInTurn(const std::string& machine, const VolumeId
 
 absl::StatusOr<bool> PodUseCheck::AskServer(const std::string& machine, const VolumeId& volume,
                                             const std::set<std::string>& names) {
-  const kube::Limits limits(absl::Now() + kServerTime);
+  const kube::Limits limits(executor_.WallNow() + kServerTime);
   for (const std::string& name : names) {
     ASSIGN_OR_RETURN(const bool used, IsUsedAs(name, machine, volume, limits));
     if (used) return true;

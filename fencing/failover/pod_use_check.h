@@ -9,14 +9,16 @@
 // asking; further calls wait for five seconds, and end with RESOURCE_EXHAUSTED. Thread-safe. What it is given
 // outlives it.
 
+#include <deque>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "base/steady_mutex.h"
+#include "absl/synchronization/mutex.h"
+#include "base/executor.h"
 #include "devices/array/arrays.h"
 #include "fencing/failover/failover.h"
 #include "fencing/kube/kube_client.h"
@@ -29,8 +31,9 @@ class PodUseCheck final : public VolumeUseCheck {
   // Failover::FindUse.
   using Cache = std::function<KnownUse(const std::string& machine, const VolumeId& volume)>;
 
-  PodUseCheck(Cache cache, lunkeeper::Arrays& arrays, kube::KubeClient& client)
-      : cache_(std::move(cache)), arrays_(arrays), client_(client) {}
+  PodUseCheck(Cache cache, lunkeeper::Arrays& arrays, kube::KubeClient& client,
+              Executor& executor = RealExecutor())
+      : cache_(std::move(cache)), arrays_(arrays), client_(client), executor_(executor) {}
 
   absl::Status CheckUse(const std::string& machine, const VolumeId& volume) override;
 
@@ -46,8 +49,10 @@ class PodUseCheck final : public VolumeUseCheck {
   const Cache cache_;
   lunkeeper::Arrays& arrays_;
   kube::KubeClient& client_;
-  SteadyMutex mutex_;
-  std::set<std::string> asking_ ABSL_GUARDED_BY(mutex_);  // machines whose turn it is
+  Executor& executor_;
+  absl::Mutex mutex_;
+  // Of each machine with a call whose turn it is, the calls that wait for theirs.
+  std::map<std::string, std::deque<Signal*>> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lunkeeper::fencing
