@@ -42,7 +42,8 @@ WALLS: dict[str, tuple[str, ...]] = {
         "fencing/protocol/",
     ),
     "fencing/failover": (*SEAM, "fencing/core/", "fencing/kube/", "fencing/protocol/"),
-    # The simulator runs failover and the nodes' heartbeats as they are, and makes up what is around them.
+    # The simulator runs failover, what gives nodes their grants, and the nodes' end of both as they are, and
+    # makes up what is around them.
     "fencing/sim": (
         *SEAM,
         "devices/datapath/initiator.h",
@@ -51,9 +52,14 @@ WALLS: dict[str, tuple[str, ...]] = {
         "fencing/protocol/",
         "fencing/failover/",
         "devices/heartbeat/",
+        "fencing/coordinator/known_replicas.h",
+        "fencing/coordinator/node_requests.h",
+        "fencing/agent/coordinator_grant_source.h",
         "fencing/agent/heartbeat_connection.h",
         "fencing/agent/heartbeat_lun.h",
+        "fencing/agent/heartbeat_lun_access.h",
         "fencing/agent/heartbeat_sender.h",
+        "fencing/agent/replica_table.h",
         "fencing/agent/storage_heartbeats.h",
     ),
     "fencing/scale": (*SEAM, "fencing/core/", "fencing/kube/", "fencing/protocol/", "fencing/failover/"),

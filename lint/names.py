@@ -56,14 +56,24 @@ SIMULATED = (
     "fencing/core/",
     "fencing/failover/",
     "fencing/kube/",
+    "fencing/coordinator/known_replicas",
+    "fencing/coordinator/node_requests",
+    "fencing/agent/coordinator_grant_source",
+    "fencing/agent/heartbeat_lun_access",
     "fencing/agent/heartbeat_sender",
     "fencing/agent/path_watch",
+    "fencing/agent/replica_table",
     "fencing/agent/storage_heartbeats",
 )
 RUNS = (
+    "fencing/coordinator/known_replicas.h",
+    "fencing/coordinator/node_requests.h",
     "fencing/failover/failover.h",
+    "fencing/failover/pod_use_check.h",
     "fencing/failover/replica_poll.h",
+    "fencing/agent/coordinator_grant_source.h",
     "fencing/agent/heartbeat_sender.h",
+    "fencing/agent/replica_table.h",
     "fencing/agent/storage_heartbeats.h",
 )
 

@@ -1,8 +1,10 @@
-// Only the calls that failover makes are there. As in api_client.cc, what acts is reported to the checker and
-// may make the replica crash, and some mistakes (mutants.h) are made here.
+// Only the calls that failover makes are there, and the ones that a replica makes for nodes. As in
+// api_client.cc, what acts is reported to the checker and may make the replica crash, and some mistakes
+// (mutants.h) are made here.
 
 #include "fencing/sim/array_client.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -14,15 +16,26 @@ namespace lunkeeper::fencing::sim {
 namespace {
 
 // A dead channel is noticed by its pings after eight seconds. A call that drains may take longer.
-constexpr Span kCallTimeout = 9_s, kDrainTimeout = 15_s;
+constexpr Span kCallTimeout = 9_s, kDrainTimeout = 15_s, kChannelDies = 3_s;
+constexpr absl::Duration kAsksCaller = absl::Seconds(1);
 
 absl::Status Away() { return absl::UnavailableError("the array does not answer"); }
 
 [[noreturn]] void NotSimulated() { throw std::logic_error("failover makes no such call to an array"); }
 
-// Its pool has room for all; nothing else of it is asked for.
+// Its pool has room for all, and each volume the name that it was made with.
 class Pool final : public VolumeStore {
  public:
+  Pool(Process& process, ArrayModel& model) : process_(process), model_(model) {}
+  absl::StatusOr<Volume> GetVolume(const VolumeId& id) override {
+    const auto there = process_.Call<bool>(model_.endpoint(), kCallTimeout,
+                                           [&model = model_](auto reply) { reply(model.serves()); });
+    if (!there || !*there) return Away();
+    Volume volume;
+    volume.id = id;
+    volume.spec.name = "pv-" + id.value();
+    return volume;
+  }
   absl::StatusOr<PoolCapacity> GetCapacity() override {
     return PoolCapacity{.total_bytes = 1ULL << 40, .available_bytes = 1ULL << 40};
   }
@@ -30,7 +43,6 @@ class Pool final : public VolumeStore {
  private:
   absl::StatusOr<Volume> CreateVolume(const VolumeSpec&) override { NotSimulated(); }
   absl::Status DeleteVolume(const VolumeId&) override { NotSimulated(); }
-  absl::StatusOr<Volume> GetVolume(const VolumeId&) override { NotSimulated(); }
   absl::StatusOr<Page<Volume>> ListVolumes(const std::string&, size_t) override { NotSimulated(); }
   absl::StatusOr<Volume> ExpandVolume(const VolumeId&, uint64_t) override { NotSimulated(); }
   absl::StatusOr<Volume> ModifyVolume(const VolumeId&, const VolumeChange&) override { NotSimulated(); }
@@ -40,12 +52,15 @@ class Pool final : public VolumeStore {
   absl::StatusOr<Page<Snapshot>> ListSnapshots(const VolumeId&, const std::string&, size_t) override {
     NotSimulated();
   }
+
+  Process& process_;
+  ArrayModel& model_;
 };
 
 class ArrayClient final : public Array, private GrantStore, private FenceControl {
  public:
   ArrayClient(Replica& replica, Process& process, ArrayModel& model)
-      : replica_(replica), process_(process), world_(process.world()), model_(model) {}
+      : replica_(replica), process_(process), world_(process.world()), model_(model), pool_(process, model) {}
 
   VolumeStore& volumes() override { return pool_; }
   SnapshotGroups& groups() override { NotSimulated(); }
@@ -80,8 +95,15 @@ class ArrayClient final : public Array, private GrantStore, private FenceControl
     });
   }
 
-  absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter&) override {
-    return IfDown(Look<std::vector<Grant>>([](const ArrayModel& model) { return model.Grants(); }), grants_);
+  absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter& filter) override {
+    auto all =
+        IfDown(Look<std::vector<Grant>>([](const ArrayModel& model) { return model.Grants(); }), grants_);
+    if (all.ok())
+      std::erase_if(*all, [&](const Grant& grant) {
+        return (!filter.volume.empty() && grant.volume != filter.volume) ||
+               (!filter.node.empty() && grant.node != filter.node);
+      });
+    return all;
   }
   absl::StatusOr<SeenSessions> ListSeenSessions() override {
     auto seen = Look<SeenSessions>([](const ArrayModel& model) { return model.Sessions(); });
@@ -174,13 +196,85 @@ class ArrayClient final : public Array, private GrantStore, private FenceControl
     for (const PodId& pod : pods) world_.api->DeleteByForce(pod);
   }
 
-  // Not failover's.
-  absl::StatusOr<std::vector<GrantSession>> ListSessions() override { NotSimulated(); }
-  absl::StatusOr<Grant> AcquireGrant(const GrantRequest&, absl::Duration) override { NotSimulated(); }
-  absl::Status ReleaseGrant(const VolumeId&, const NodeId&, GrantOwner, Generation) override {
-    NotSimulated();
+  // For nodes.
+  absl::StatusOr<Grant> AcquireGrant(const GrantRequest& request, absl::Duration wait) override {
+    const auto waits = SendAcquire(request, wait);
+    if (absl::Status status = AwaitGrant(*waits, request, wait); !status.ok()) {
+      // The array learns of it, if it can be reached.
+      world_.Send(process_.endpoint(), model_.endpoint(), [waits] { waits->abandoned = true; });
+      return status;
+    }
+    if (*waits->generation == 0) return absl::FailedPreconditionError("the node is fenced");
+    Grant grant;
+    grant.volume = request.volume;
+    grant.node = request.node;
+    grant.generation = *waits->generation;
+    grant.connection.portal = model_.id().value() + ":3260";
+    return grant;
   }
-  absl::StatusOr<Connection> OpenHeartbeatLun(const HeartbeatLunRequest&) override { NotSimulated(); }
+
+  absl::Status ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner,
+                            Generation generation) override {
+    const auto released = process_.Call<bool>(
+        model_.endpoint(), kDrainTimeout,
+        [=, &model = model_](auto reply) { model.Release(volume, node, generation, reply); });
+    return released && *released ? absl::OkStatus() : Away();
+  }
+
+  absl::StatusOr<Connection> OpenHeartbeatLun(const HeartbeatLunRequest&) override {
+    const bool cut = !world_.Open(process_.endpoint(), model_.endpoint());
+    const auto opened = process_.Call<bool>(model_.endpoint(), cut ? kChannelDies : kCallTimeout,
+                                            [&model = model_](auto reply) {
+                                              if (model.serves()) reply(true);
+                                            });
+    if (!opened) return Away();
+    Connection connection;
+    connection.portal = model_.id().value() + ":3260";
+    return connection;
+  }
+
+  // A call that waits at the array.
+  struct Acquiring {
+    std::optional<Generation> generation;
+    bool abandoned = false;
+    std::unique_ptr<Signal> arrived;
+  };
+
+  std::shared_ptr<Acquiring> SendAcquire(const GrantRequest& request, absl::Duration wait) {
+    auto waits = std::make_shared<Acquiring>();
+    waits->arrived = process_.MakeSignal();
+    if (process_.dead()) return waits;
+    const auto answer = [&world = world_, &process = process_, &model = model_,
+                         waits](Generation generation) {
+      world.Send(model.endpoint(), process.endpoint(), [waits, generation] {
+        waits->generation = generation;
+        waits->arrived->Set();
+      });
+    };
+    world_.Send(process_.endpoint(), model_.endpoint(),
+                [&model = model_, waits, answer, volume = request.volume, node = request.node,
+                 until = world_.now() + process_.InWorld(wait)] {
+                  model.Acquire({volume, node, until, [waits] { return waits->abandoned; }, answer});
+                });
+    return waits;
+  }
+
+  absl::Status AwaitGrant(Acquiring& waits, const GrantRequest& request, absl::Duration wait) {
+    const absl::Duration end = process_.SteadyNow() + wait;
+    WorldTime open_at = world_.now();
+    while (!waits.generation) {
+      waits.arrived->WaitFor(std::min(end - process_.SteadyNow(), kAsksCaller));
+      if (waits.generation) break;
+      if (process_.dead()) return Away();
+      if (request.abandoned && request.abandoned()) return absl::CancelledError("nobody waits for it");
+      if (process_.SteadyNow() >= end) return absl::DeadlineExceededError("another node has it");
+      if (world_.Open(process_.endpoint(), model_.endpoint())) open_at = world_.now();
+      if (world_.now() - open_at >= kChannelDies) return Away();
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<GrantSession>> ListSessions() override { NotSimulated(); }
 
   Replica& replica_;
   Process& process_;

@@ -14,7 +14,6 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Span kAcquireWaits = 30_s;
 constexpr int kCallsOfALook = 5;
 constexpr Span kGivesUp = 2_s;     // of a mistake (mutants.h): until it forgets what is in flight
 constexpr Span kHangsOn = 100_ms;  // until a command looks again whether its tgtd goes on
@@ -46,10 +45,8 @@ bool ArrayModel::TryGrant(const Waiter& waiter) {
   return true;
 }
 
-void ArrayModel::Acquire(const VolumeId& volume, const NodeId& node, std::function<void(Generation)> reply) {
-  if (!serves()) return;
-  Waiter waiter{volume, node, world_.now() + kAcquireWaits, std::move(reply)};
-  if (!TryGrant(waiter)) waiters_.push_back(std::move(waiter));
+void ArrayModel::Acquire(Waiter waiter) {
+  if (serves() && !TryGrant(waiter)) waiters_.push_back(std::move(waiter));
 }
 
 bool ArrayModel::IsDrained(const VolumeId& volume) const {
@@ -72,10 +69,12 @@ void ArrayModel::CloseSessions(Generation generation) {
 void ArrayModel::Release(const VolumeId& volume, const NodeId& node, Generation generation,
                          std::function<void(bool)> reply) {
   if (!serves()) return;
-  const auto found = stored_.grants.find(generation);
-  if (found == stored_.grants.end() || found->second.node != node || found->second.volume != volume)
-    return reply(true);
-  world_.checker->Released(id_, generation);
+  const auto found = std::ranges::find_if(stored_.grants, [&](const auto& entry) {
+    return entry.second.node == node && entry.second.volume == volume &&
+           (generation == kAnyGeneration || entry.first == generation);
+  });
+  if (found == stored_.grants.end()) return reply(true);
+  generation = found->first;
   CloseGrant(generation);
   drains_.push_back(
       {[this, generation] { return !HasGrant(generation); }, [reply = std::move(reply)] { reply(true); }});
@@ -159,7 +158,7 @@ void ArrayModel::Settle() {
   for (auto& drain : drains) drain.done() ? drain.reply() : drains_.push_back(std::move(drain));
   auto waiters = std::exchange(waiters_, {});
   for (auto& waiter : waiters)
-    if (waiter.until > world_.now() && !TryGrant(waiter)) waiters_.push_back(std::move(waiter));
+    if (IsThere(waiter) && !TryGrant(waiter)) waiters_.push_back(std::move(waiter));
 }
 
 Span ArrayModel::TimeOfACall() const {
@@ -202,7 +201,7 @@ SeenSessions ArrayModel::Sessions() const {
 std::vector<VolumeId> ArrayModel::Wanted() const {
   std::set<VolumeId> wanted;
   for (const auto& waiter : waiters_)
-    if (waiter.until > world_.now()) wanted.insert(waiter.volume);
+    if (IsThere(waiter)) wanted.insert(waiter.volume);
   return {wanted.begin(), wanted.end()};
 }
 

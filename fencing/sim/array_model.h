@@ -22,8 +22,7 @@ struct FenceAnswer {
   ArrayFence fence;
 };
 
-// The second of an array's two tgtds, which has every other grant. The first one has the rest, and the
-// heartbeats. Deaf: it serves its nodes, and the agent cannot ask it for anything.
+// The second of two tgtds, which has every other grant, and no heartbeats. Deaf: it serves nodes alone.
 enum class SecondTgtd { kAnswers, kHangs, kDeaf };
 
 class ArrayModel {
@@ -39,8 +38,15 @@ class ArrayModel {
   // Any number of nodes may have and write it at the same time.
   void MakeShared(const VolumeId& volume) { shared_.insert(volume); }
 
-  // Access control. Replies may never come: the array crashed, or what is asked for does not happen.
-  void Acquire(const VolumeId& volume, const NodeId& node, std::function<void(Generation)> reply);  // 0: no
+  // Replies may never come: the array crashed, or what is asked for does not happen.
+  struct Waiter {
+    VolumeId volume;
+    NodeId node;
+    WorldTime until;
+    std::function<bool()> abandoned;
+    std::function<void(Generation)> reply;  // 0: no
+  };
+  void Acquire(Waiter waiter);
   void Release(const VolumeId& volume, const NodeId& node, Generation generation,
                std::function<void(bool)> reply);
   void BeginTerm(std::function<void(Term)> reply);
@@ -78,7 +84,6 @@ class ArrayModel {
   void set_slow(Span most) { slow_ = most; }
   void set_endless(int percent) { endless_percent_ = percent; }  // of the commands, until it is 0 again
   void set_looks(Span least, Span most) { look_ = {least, most}; }
-  // For good, whatever faults come and go.
   void set_steady_looks(Span least, Span most) { look_ = steady_look_ = {least, most}; }
   void end_slow_looks() { look_ = steady_look_; }
   Span longest_look() const { return look_.second; }
@@ -106,12 +111,6 @@ class ArrayModel {
     bool open = true;
     int in_flight = 0;
   };
-  struct Waiter {
-    VolumeId volume;
-    NodeId node;
-    WorldTime until;
-    std::function<void(Generation)> reply;
-  };
   struct Drain {  // replies when `done` says so
     std::function<bool()> done;
     std::function<void()> reply;
@@ -127,6 +126,7 @@ class ArrayModel {
   void Land(uint64_t session, const Write& write, bool endless, const std::function<void()>& acknowledge);
   void Settle();
   bool FenceIsOver(const NodeId& node, const VolumeSet& volumes) const;
+  bool IsThere(const Waiter& waiter) const { return waiter.until > world_.now() && !waiter.abandoned(); }
   bool TryGrant(const Waiter& waiter);
 
   World& world_;

@@ -69,6 +69,8 @@ void Checker::Acknowledged(const VolumeId& volume, const Write& write) {
 void Checker::Granting(const ArrayId& array, const NodeId& node, const VolumeId& volume, bool drained) {
   if (in_force_.contains({array, node}) || in_force_.contains({array, MachineId(MachineOf(node))}))
     Fail(volume.value() + " is granted to " + node.value() + ", which is fenced");
+  if (IsStranger(node, volume))
+    Fail(volume.value() + " is granted to " + node.value() + ", none of whose pods uses it");
   if (!drained) Fail(volume.value() + " is granted while another's commands are in flight");
 }
 
@@ -224,6 +226,7 @@ void Checker::Fences(const ArrayId& array, Term term, const NodeId& node, const 
   if (world_.api->nodes().contains(NameOf(node)) && IsReplaced(node)) return;
   for (const auto& [id, pod] : world_.api->pods()) {
     if (world_.api->FindWorkloadOf(id)->Protected() || pod.node != NameOf(node) || !pod.running) continue;
+    if (pod.deleted) continue;  // by a person; a finalizer alone keeps the object
     for (const auto& [its_array, used] : pod.volumes)
       for (const auto& volume : used)
         if (its_array == array && volumes.contains(volume))

@@ -2,6 +2,7 @@
 // Knows the truth of the simulated world and holds everyone to it. Each check throws Violation with a
 // sentence that says what must never happen and did.
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -25,12 +26,15 @@ class Checker {
                const Write& write, uint64_t current);
   void Acknowledged(const VolumeId& volume, const Write& write);
   void Granting(const ArrayId& array, const NodeId& node, const VolumeId& volume, bool drained);
+  // No pod there uses it.
+  void AsksAsStranger(const NodeId& node, const VolumeId& volume) { strangers_.emplace(node, volume); }
   void LoggedIn(const VolumeId& volume, Generation generation);
   void Reads(const Pod& pod);
   void Restored(ArrayModel& array);
   // Several nodes write to it, each to a block of its own.
   void MakeShared(const VolumeId& volume) { shared_.insert(volume); }
   bool IsShared(const VolumeId& volume) const { return shared_.contains(volume); }
+  // Its node asks for that.
   void Released(const ArrayId& array, Generation generation) { released_.emplace(array, generation); }
   // The I/O of a device is ended, as its grant is gone or a fence is said to be in force.
   void Revoked(const ArrayId& array, const NodeId& node, const VolumeId& volume, Generation generation);
@@ -82,6 +86,14 @@ class Checker {
 
   [[noreturn]] void Fail(const std::string& what) const;
   bool MayBeFailedOver(const NodeId& node) const;
+  // A pod that uses it may have come meanwhile.
+  bool IsStranger(const NodeId& node, const VolumeId& volume) const {
+    const auto pods = world_.api->PodsOn(NameOf(node));
+    return strangers_.contains({node, volume}) && std::ranges::none_of(pods, [&](const Pod& pod) {
+             const auto has = [&](const auto& entry) { return entry.second.contains(volume); };
+             return std::ranges::any_of(pod.volumes, has);
+           });
+  }
   void RefuseIfItWrites(const Replica& replica, const NodeFence& fence) const;
   // Another one of its name is meant, or none is there.
   bool IsReplaced(const NodeId& node) const;
@@ -97,6 +109,7 @@ class Checker {
   std::map<std::pair<ArrayId, NodeId>, Reported> reported_;
   std::map<std::pair<ArrayId, NodeId>, std::map<VolumeId, Generation>> fenced_;  // last
   std::set<std::pair<ArrayId, Generation>> released_;                            // by their nodes
+  std::set<std::pair<NodeId, VolumeId>> strangers_;
   std::set<VolumeId> shared_;
   std::map<NodeId, size_t> own_blocks_;
   std::map<std::pair<NodeId, Cause>, Illness> illnesses_;

@@ -8,13 +8,9 @@
 
 #include "fencing/sim/array_model.h"
 #include "fencing/sim/machine.h"
-#include "fencing/sim/replica.h"
 
 namespace lunkeeper::fencing::sim {
 namespace {
-
-// Between two rounds of questions to all replicas (fencing/agent/replicas.cc).
-constexpr Span kBetweenRounds = 200_ms;
 
 absl::Status LunIsSilent() { return absl::DeadlineExceededError("the array does not answer"); }
 
@@ -59,25 +55,6 @@ class SimulatedLun final : public HeartbeatLun {
 };
 
 }  // namespace
-
-HeartbeatLunAccess AskReplicasForLun(Machine& machine, Process& process) {
-  return [&machine, &process](const ArrayId& array, absl::Time deadline) -> absl::StatusOr<Connection> {
-    while (!process.dead() && process.WallNow() < deadline) {
-      for (Replica* replica : machine.ListReplicas()) {
-        const auto answer =
-            process.Call<bool>(replica->endpoint(), process.InWorld(deadline - process.WallNow()),
-                               [replica, array](auto reply) { replica->OpenHeartbeatLun(array, reply); });
-        Connection found;
-        found.portal = array.value() + ":3260";
-        machine.NoteOutcome(*replica, answer && *answer);
-        if (answer && *answer) return found;
-        if (process.dead() || process.WallNow() >= deadline) break;
-      }
-      process.Sleep(kBetweenRounds);
-    }
-    return absl::UnavailableError("no controller answers");
-  };
-}
 
 LogInToHeartbeatLun LogInToSimulatedLun(const Machine& machine, Process& process) {
   return [&machine, &process](const Connection& connection,

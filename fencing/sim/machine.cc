@@ -25,8 +25,7 @@ Machine::Machine(World& world, NodeName name, int instance)
       name_(std::move(name)),
       endpoint_(world.AddEndpoint()),
       id_(name_.value() + ".000000000000000" + std::to_string(instance)),
-      data_path_(world, *this),
-      grants_(world, *this, data_path_) {
+      data_path_(world, *this) {
   StartPluginIn(world_.random().Between(0_ms, kHeartbeatEvery));
   Every(kHeartbeatEvery, &Machine::NoteOpenWays);
   Every(kSync, &Machine::SyncKubelet);
@@ -108,7 +107,6 @@ void Machine::PowerOn() {
   frozen_ = ended_in_order_ = false;
   data_path_.DetachAll();
   containers_.clear();
-  grants_.ForgetAll();
   booted_at_ = world_.now();
   StartPluginIn(world_.random().Between(0_ms, kHeartbeatEvery));
   registered_ = false;
@@ -134,7 +132,7 @@ bool Machine::Heartbeats() const {
 }
 
 void Machine::NoteOpenWays() {
-  if (Heartbeats()) grants_.NoteOpenWays();
+  if (Heartbeats()) plugin_->grants().NoteOpenWays();
 }
 
 void Machine::RenewLease() {
@@ -190,8 +188,8 @@ void Machine::Start(const Pod& pod) {
       }
       ready &= device && device->session != 0;
       failed |= device && device->failed;
-      const bool may_ask = !plugin_hung_ && !grants_.Releases(volume);
-      if (!device && !container.started && may_ask) grants_.Ask(array, volume);
+      const bool may_ask = plugin_ != nullptr && !plugin_hung_ && !plugin_->grants().Releases(volume);
+      if (!device && !container.started && may_ask) plugin_->grants().Ask(array, volume);
     }
   }
   if (ready && !failed && !container.started) {
@@ -264,11 +262,11 @@ void Machine::DieSoonOf(const Pod& pod) {
 
 void Machine::LookAtDevices() {
   data_path_.Reconnect();
-  grants_.SendReleases();
+  if (plugin_ != nullptr) plugin_->grants().SendReleases();
 }
 
 void Machine::LookForLostGrants() {
-  if (!plugin_hung_) grants_.LookForLost();
+  if (plugin_ != nullptr && !plugin_hung_) plugin_->grants().LookForLost();
 }
 
 // A container that is ending and never started needs no device any more.
@@ -284,7 +282,8 @@ void Machine::Unstage() {
     return std::any_of(containers_.begin(), containers_.end(),
                        [&](const auto& entry) { return Claims(entry.second, device); });
   };
-  for (const auto& device : data_path_.DetachUnused(in_use)) grants_.NoteUnused(device);
+  for (const auto& device : data_path_.DetachUnused(in_use))
+    if (plugin_ != nullptr) plugin_->grants().NoteUnused(device);
 }
 
 bool Machine::HasLeftovers(const ArrayId& array, const VolumeSet& volumes, Generation before) const {

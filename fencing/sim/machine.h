@@ -10,7 +10,6 @@
 #include "fencing/core/event.h"
 #include "fencing/sim/array_model.h"
 #include "fencing/sim/data_path.h"
-#include "fencing/sim/node_grants.h"
 #include "fencing/sim/node_plugin.h"
 #include "fencing/sim/world.h"
 
@@ -66,12 +65,11 @@ class Machine {
   void NoteWritten(const ArrayId& array, const VolumeId& volume);
 
   // For the plugin.
+  NodePlugin* plugin() const { return plugin_; }  // null: none runs
   uint64_t MillisSinceBoot() const;
   // An answer or a notice names a fence of this node.
   void NoteFence(const ArrayId& array, const ArrayFence& fence);
 
-  std::vector<Replica*> ListReplicas() const { return grants_.ListReplicas(); }
-  void NoteOutcome(const Replica& replica, bool answered) { grants_.NoteOutcome(replica, answered); }
   bool ended_in_order() const { return ended_in_order_; }
   bool AnswersProbe() const { return powered_ && blocked_ == 0; }
 
@@ -117,7 +115,6 @@ class Machine {
   Span clock_error_;
   int blocked_ = 0;
   DataPath data_path_;
-  NodeGrants grants_;
   std::vector<std::unique_ptr<NodePlugin>> plugins_;  // former ones are still ending
   NodePlugin* plugin_ = nullptr;                      // the one that runs; null while there is none
   std::map<Uid, Container> containers_;

@@ -1,119 +1,113 @@
-// As the product has it (fencing/agent/replicas.cc): a call goes to any replica whose connection works, and
-// to the next one when that connection turns out to be dead.
+// A name server knows the replicas that Kubernetes has, and is asked every five seconds; a replica that has
+// come since is known when another one names it.
 
 #include "fencing/sim/node_grants.h"
 
-#include <algorithm>
+#include <utility>
 
+#include "fencing/sim/checker.h"
 #include "fencing/sim/machine.h"
-#include "fencing/sim/replica.h"
 
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Span kWait = 30_s, kArrayCall = 2_s, kRelease = 8_s, kAskedLast = 10_s;
-// A connection on which nothing is acknowledged for 2 s ends (gRPC sets TCP_USER_TIMEOUT), and heartbeats go
-// over it all the time.
-constexpr Span kDeadConnection = 2500_ms, kNotices = 500_ms;
+constexpr absl::Duration kResolveEvery = absl::Seconds(5);  // fencing/agent/replicas.cc
+// As kubelet waits for NodeStageVolume, and the plugin for the others.
+constexpr absl::Duration kWait = absl::Seconds(30), kReleaseTime = absl::Seconds(8),
+                         kListTime = absl::Seconds(2);
+constexpr size_t kCallers = 64;
+constexpr char kService[] = "lunkeeper-controller";
 
 }  // namespace
 
-void NodeGrants::NoteOpenWays() {
-  const Endpoint from = machine_.endpoint();
-  for (const auto& replica : world_.replicas) {
-    const Endpoint to = replica->endpoint();
-    if (replica->HasKernel() && world_.Open(from, to) && world_.Open(to, from)) open_at_[to] = world_.now();
-  }
+NodeGrants::NodeGrants(const Machine& machine, DataPath& data_path, Process& process)
+    : machine_(machine),
+      data_path_(data_path),
+      process_(process),
+      world_(process.world()),
+      table_([this](const std::string& address, const std::string&) { return ConnectTo(address); }, kService,
+             process),
+      source_(MakeCoordinatorGrantSource(table_, machine.id(), process)),
+      callers_(process.MakeWorkers(kCallers)),
+      names_(std::make_unique<Periodic>(
+          kResolveEvery, [this] { ResolveNames(); }, process)) {}
+
+void NodeGrants::Stop() {
+  names_.reset();
+  callers_->Stop();
 }
 
-bool NodeGrants::IsReady(const Replica& replica) const {
-  const auto open = open_at_.find(replica.endpoint());
-  const bool refuses = replica.HasKernel() && !replica.running();
-  return !refuses && open != open_at_.end() && world_.now() - open->second < kDeadConnection;
+void NodeGrants::ResolveNames() {
+  std::map<std::string, std::string> found;
+  for (const auto& replica : world_.replicas)
+    if (!replica->deleted()) found.emplace(replica->address(), kService);
+  table_.NoteResolved(found, /*complete=*/true);
 }
 
-std::vector<Replica*> NodeGrants::ListReplicas() const {
+std::shared_ptr<const ReplicaConnection> NodeGrants::ConnectTo(const std::string& address) const {
+  for (const auto& replica : world_.replicas)
+    if (replica->address() == address) return std::make_shared<ReplicaLink>(machine_, process_, *replica);
+  throw std::logic_error("no replica is at " + address);
+}
+
+void NodeGrants::AddNamed(const std::vector<std::string>& addresses) {
+  for (const auto& address : addresses)
+    for (const auto& replica : world_.replicas)  // one that is over is at no address any more
+      if (replica->address() == address) table_.NoteNamed(address, kService);
+}
+
+std::vector<Replica*> NodeGrants::ListReplicas() {
   std::vector<Replica*> replicas;
-  for (const auto& replica : world_.replicas) replicas.push_back(replica.get());
-  std::ranges::stable_partition(replicas, [&](const auto* replica) {
-    const auto failed = failed_at_.find(replica->endpoint());
-    return failed == failed_at_.end() || world_.now() - failed->second >= kAskedLast;
-  });
-  std::ranges::stable_partition(replicas, [&](const auto* replica) { return IsReady(*replica); });
+  for (const auto& each : table_.ListReplicas())
+    replicas.push_back(&static_cast<const ReplicaLink&>(*each).to());
   return replicas;
 }
 
-void NodeGrants::NoteOutcome(const Replica& replica, bool answered) {
-  answered ? (void)failed_at_.erase(replica.endpoint())
-           : (void)(failed_at_[replica.endpoint()] = world_.now());
-}
-
-void NodeGrants::NoticeIfDead(const Replica& replica, const VolumeId& volume,
-                              std::optional<WorldTime> asked) {
-  world_.After(kNotices, [this, &replica, volume, asked, life = machine_.life()] {
-    if (!machine_.IsAlive(life) || asked_[volume] != asked) return;
-    IsReady(replica) ? NoticeIfDead(replica, volume, asked) : asked_[volume].reset();
-  });
-}
-
-// Each time the next one.
-Replica& NodeGrants::PickReplica(const VolumeId& volume) {
-  const auto first = static_cast<size_t>(world_.random().Between(0, 1));
-  auto& attempt = attempts_.try_emplace(volume, first).first->second;
-  const auto count = world_.replicas.size();
-  for (size_t i = 0; i < count && !IsReady(*world_.replicas[attempt % count]); ++i) ++attempt;
-  return *world_.replicas[attempt++ % count];
+void NodeGrants::NoteOpenWays() {
+  for (const auto& each : table_.ListReplicas()) static_cast<const ReplicaLink&>(*each).NoteIfOpen();
 }
 
 // NodeStage: a controller replica asks the array, and blocks.
 void NodeGrants::Ask(const ArrayId& array, const VolumeId& volume) {
-  auto& asked = asked_[volume];
-  if (asked && world_.now() - *asked < kWait) return;
-  asked = world_.now();
-  auto& replica = PickReplica(volume);
-  NoticeIfDead(replica, volume, asked);
-  world_.Call<Generation>(
-      machine_.endpoint(), replica.endpoint(), kWait,
-      [&replica, array, volume, id = machine_.id()](auto reply) {
-        replica.Acquire(array, volume, id, reply);
-      },
-      [this, array, volume, life = machine_.life(), at = asked](const Generation* generation) {
-        if (!machine_.IsAlive(life) || asked_[volume] != at) return;
-        asked_[volume].reset();
-        if (generation && *generation != 0) data_path_.Attach(array, volume, *generation);
-      });
+  if (process_.dead() || !asked_.insert(volume).second) return;
+  callers_->Post([this, array, volume] {
+    const auto grant = source_->Acquire(volume, {}, kWait);
+    if (process_.dead()) return;
+    asked_.erase(volume);
+    if (grant.ok()) data_path_.Attach(array, volume, grant->generation);
+  });
+}
+
+void NodeGrants::AskAsStranger(const VolumeId& volume) {
+  if (process_.dead()) return;
+  callers_->Post([this, volume] { source_->Acquire(volume, {}, kWait).IgnoreError(); });
 }
 
 void NodeGrants::LookForLost() {
-  for (auto& array : world_.arrays)
-    world_.Call<std::vector<lunkeeper::Grant>>(
-        machine_.endpoint(), array->endpoint(), kArrayCall,
-        [&at = *array](auto reply) {
-          if (at.serves()) reply(at.Grants());
-        },
-        [this, &at = *array, life = machine_.life()](const auto* grants) {
-          if (!grants || !machine_.IsRunning(life)) return;
-          for (const auto& held : *grants)
-            if (held.node == machine_.id() && !data_path_.FindDevice(held.volume) && !asked_[held.volume] &&
-                !Releases(held.volume))
-              releases_[held.volume] = {at.id(), held.generation};
-        });
+  if (process_.dead()) return;
+  callers_->Post([this] {
+    const auto held = source_->Held({}, process_.WallNow() + kListTime);
+    if (held.ok() && !process_.dead()) ReleaseLost(*held);
+  });
+}
+
+void NodeGrants::ReleaseLost(const std::vector<HeldGrant>& held) {
+  for (const auto& grant : held)
+    if (!data_path_.FindDevice(grant.volume) && !asked_.contains(grant.volume) && !Releases(grant.volume))
+      releases_[grant.volume] = {grant.generation};
 }
 
 void NodeGrants::SendReleases() {
-  for (const auto& [volume, release] : releases_) {
-    auto& replica = *world_.random().Pick(world_.replicas);
-    world_.Call<bool>(
-        machine_.endpoint(), replica.endpoint(), kRelease,
-        [&replica, volume = volume, release = release, id = machine_.id()](auto reply) {
-          replica.Release(release.array, volume, id, release.generation, reply);
-        },
-        [this, volume = volume, generation = release.generation,
-         life = machine_.life()](const bool* released) {
-          if (!machine_.IsAlive(life) || !released || !*released) return;
-          const auto found = releases_.find(volume);
-          if (found != releases_.end() && found->second.generation == generation) releases_.erase(found);
-        });
+  if (process_.dead()) return;
+  for (auto& [volume, release] : releases_) {
+    if (std::exchange(release.asked, true)) continue;
+    world_.checker->Released(ArrayId(ArrayNameIn(volume.value())), release.generation);
+    callers_->Post([this, volume = volume, generation = release.generation] {
+      const auto status = source_->Release(volume, generation, process_.WallNow() + kReleaseTime);
+      const auto found = releases_.find(volume);
+      if (process_.dead() || found == releases_.end() || found->second.generation != generation) return;
+      status.ok() ? (void)releases_.erase(found) : (void)(found->second.asked = false);
+    });
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "fencing/agent/heartbeat_lun_access.h"
 #include "fencing/sim/array_model.h"
 #include "fencing/sim/heartbeat_lun.h"
 #include "fencing/sim/machine.h"
@@ -61,9 +62,11 @@ class PortalProber final : public Prober {
 
 class SimulatedConnection final : public HeartbeatConnection {
  public:
-  SimulatedConnection(World& world, Machine& machine, Process& process, Replica& to,
+  SimulatedConnection(Machine& machine, Process& process, NodeGrants& grants, Replica& to,
                       HeartbeatReceiver::OnAnswer on_answer)
-      : world_(world), machine_(machine), stream_(std::make_shared<Stream>(process, to, to.name())) {
+      : world_(process.world()),
+        machine_(machine),
+        stream_(std::make_shared<Stream>(process, grants, to, to.name())) {
     stream_->on_answer = std::move(on_answer);
   }
 
@@ -90,6 +93,7 @@ class SimulatedConnection final : public HeartbeatConnection {
  private:
   struct Stream {
     Process& from;
+    NodeGrants& grants;
     Replica& to;
     const std::string to_life;
     HeartbeatReceiver::OnAnswer on_answer = {};
@@ -109,12 +113,14 @@ class SimulatedConnection final : public HeartbeatConnection {
     if (!stream->to.running() || stream->to.name() != stream->to_life)
       return answer([stream] { stream->end = "reset"; });
     if (world.Has(Mutant::kSaysCleanTooEarly)) heartbeat.present.clear();
-    stream->to.OnHeartbeat(std::move(heartbeat), [&machine, stream, answer](const FencesByArray& fences) {
-      answer([&machine, stream, fences] {
-        for (const auto& [array, fence] : fences) machine.NoteFence(array, fence);
-        stream->on_answer({.fences = fences});
-      });
-    });
+    stream->to.OnHeartbeat(std::move(heartbeat),
+                           [&machine, stream, answer](const FencesByArray& fences, const auto& replicas) {
+                             answer([&machine, stream, fences, replicas] {
+                               for (const auto& [array, fence] : fences) machine.NoteFence(array, fence);
+                               stream->on_answer({.fences = fences});
+                               stream->grants.AddNamed(replicas);
+                             });
+                           });
   }
 
   World& world_;
@@ -129,6 +135,7 @@ NodePlugin::NodePlugin(World& world, Machine& machine, DataPath& data_path)
       machine_(machine),
       data_path_(data_path),
       process_(world, machine.endpoint(), ClockError{}),
+      grants_(machine, data_path, process_),
       sender_(StartHeartbeatSender(
           {.node = machine.id(),
            .boot = "boot" + std::to_string(machine.life()),
@@ -153,7 +160,7 @@ std::unique_ptr<StorageHeartbeatSender> NodePlugin::StartToStorage() {
                                   .millis_since_boot = [this] { return machine_.MillisSinceBoot(); },
                                   .executor = process_};
   return StartStorageHeartbeats(
-      options, AskReplicasForLun(machine_, process_),
+      options, AskForHeartbeatLun(grants_.table(), machine_.id(), process_),
       [this](const ArrayId& array, const ArrayFence& fence) {
         if (process_.dead()) return;
         machine_.NoteFence(array, fence);
@@ -168,17 +175,17 @@ void NodePlugin::Kill() {
   reaper_ = process_.StartThread([this] {
     to_storage_.reset();
     sender_.reset();
+    grants_.Stop();
     reaped_ = true;
   });
 }
 
 std::vector<HeartbeatReceiver> NodePlugin::ListReceivers() {
   std::vector<HeartbeatReceiver> receivers;
-  for (auto& replica : world_.replicas) {
-    if (!replica->IsListed()) continue;
+  for (Replica* replica : grants_.ListReplicas()) {
     receivers.push_back({.address = std::to_string(replica->endpoint()),
                          .begin_stream = [this, &to = *replica](HeartbeatReceiver::OnAnswer on_answer) {
-                           return std::make_unique<SimulatedConnection>(world_, machine_, process_, to,
+                           return std::make_unique<SimulatedConnection>(machine_, process_, grants_, to,
                                                                         std::move(on_answer));
                          }});
   }

@@ -20,7 +20,8 @@ bool IsDeleting(const Json& object) { return object["metadata"].contains("deleti
 bool Selects(const kube::Selection& selection, const Json& object) {
   if (!selection.space.empty() && TextAt(object, {"metadata", "namespace"}) != selection.space) return false;
   return selection.fields.empty() ||
-         selection.fields == "metadata.name=" + TextAt(object, {"metadata", "name"});
+         selection.fields == "metadata.name=" + TextAt(object, {"metadata", "name"}) ||
+         selection.fields == "spec.nodeName=" + TextAt(object, {"spec", "nodeName"});
 }
 
 void ObjectStore::Note(const std::string& plural, kube::ChangeType type, const Json& object) {

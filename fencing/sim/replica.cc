@@ -5,6 +5,9 @@
 
 #include <utility>
 
+#include "devices/array/array_router.h"
+#include "fencing/coordinator/known_replicas.h"
+#include "fencing/failover/pod_use_check.h"
 #include "fencing/sim/api.h"
 #include "fencing/sim/api_client.h"
 #include "fencing/sim/array_client.h"
@@ -14,10 +17,15 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Span kAcquireCall = 30_s, kReleaseCall = 15_s, kChannelDies = 3_s, kNoticedStall = 1200_ms;
+constexpr Span kNoticedStall = 1200_ms;
 constexpr Span kProbe = 400_ms;  // base/tcp_prober.cc
 constexpr Span kLeadsFor = 3300_ms, kMostDeaf = 5_s, kKubeletLooks = 1_s;
-constexpr Span kNamedFor = 15_s;  // fencing/agent/replicas.cc
+constexpr uint32_t kPort = 7443;
+constexpr size_t kServing = 256;  // threads of its server
+
+std::string HostAt(Endpoint endpoint) {
+  return "10.0." + std::to_string(endpoint / 256) + "." + std::to_string(endpoint % 256);
+}
 
 // A connect to a kernel: a machine's, or that of an array's portal. No answer comes to a process that is
 // dead, or when nobody waits for it any more.
@@ -72,11 +80,23 @@ struct Replica::Life {
       : process(replica.world_, replica.endpoint_, clock),
         client(MakeApiClient(replica, process)),
         arrays(MakeArrayClients(replica, process)),
-        asker(process.MakeWorkers(kMostQuestions)) {}
+        all_grants(MakeGrantRouter(*arrays)),
+        uses([this](const std::string& machine,
+                    const VolumeId& volume) { return failover->FindUse(machine, volume); },
+             *arrays, *client, process),
+        requests(*all_grants, *arrays, &uses, 0),
+        asker(process.MakeWorkers(kMostQuestions)),
+        server(process.MakeWorkers(kServing)) {}
+
+  KnownReplicas::Time Now() const {
+    return KnownReplicas::Time(absl::ToChronoNanoseconds(process.SteadyNow()));
+  }
 
   // Every thread of it ends, while it can still reach everybody. What they use is freed with the world.
   void End(const std::function<void()>& ended) {
+    requests.Leave();
     reaper = process.StartThread([this, ended] {
+      server->Stop();
       failover.reset();
       poll.reset();
       asker->Stop();
@@ -93,7 +113,11 @@ struct Replica::Life {
   Process process;
   const std::unique_ptr<kube::KubeClient> client;
   const std::unique_ptr<lunkeeper::Arrays> arrays;
-  const std::unique_ptr<Workers> asker;
+  const std::unique_ptr<GrantStore> all_grants;
+  PodUseCheck uses;
+  NodeRequests requests;
+  KnownReplicas others;
+  const std::unique_ptr<Workers> asker, server;
   std::unique_ptr<ReplicaPoll> poll;
   std::unique_ptr<Failover> failover;
   bool reaped = false;
@@ -154,7 +178,7 @@ void Replica::StartIn(Span delay) {
 
 bool Replica::HasKernel() const { return machine_.powered(); }
 
-bool Replica::IsListed() const { return !deleted_ || (named_at_ && world_.now() - *named_at_ < kNamedFor); }
+std::string Replica::address() const { return HostAt(endpoint_) + ":" + std::to_string(kPort); }
 
 bool Replica::Leads() const {
   return running_ && world_.api->LeaseHolder() == name() && world_.now() - renewed_at_ < kLeadsFor;
@@ -244,12 +268,25 @@ bool Replica::ended() const {
   return true;
 }
 
-void Replica::OnHeartbeat(Heartbeat heartbeat, std::function<void(const FencesByArray&)> reply) {
+void Replica::Serve(std::function<absl::Status(NodeRequests&)> work,
+                    std::function<void(const absl::Status&, bool)> reply) {
+  if (!HasKernel()) return;
+  if (!running_) return reply(absl::UnavailableError("connection refused"), false);
+  Life& now = life();
+  now.process.Deliver([&now, work = std::move(work), reply = std::move(reply)] {
+    now.server->Post([&now, work, reply] {
+      const absl::Status status = work(now.requests);
+      if (!now.process.dead()) reply(status, true);
+    });
+  });
+}
+
+void Replica::OnHeartbeat(Heartbeat heartbeat, HeartbeatReply reply) {
   if (world_.Has(Mutant::kCleanForged)) heartbeat.present.clear();
   if (world_.now() < hears_from_) return;
   Life& now = life();
   now.process.Deliver([&now, heartbeat = std::move(heartbeat), reply = std::move(reply)] {
-    if (now.failover) reply(now.failover->OnHeartbeat(heartbeat));
+    if (now.failover) reply(now.failover->OnHeartbeat(heartbeat), now.others.ListReplicas(now.Now()));
   });
 }
 
@@ -260,10 +297,11 @@ void Replica::OnClosed(const NodeId& node) {
   });
 }
 
-void Replica::Answer(const NodeId& node, std::function<void(ReplicaAnswer)> reply) {
+void Replica::Answer(Endpoint asker, const NodeId& node, std::function<void(ReplicaAnswer)> reply) {
   Life& now = life();
-  now.process.Deliver([this, &now, node, reply = std::move(reply)] {
+  now.process.Deliver([this, &now, asker, node, reply = std::move(reply)] {
     if (!now.failover) return;
+    now.others.NoteReplica("ipv4:" + HostAt(asker) + ":50000", kPort, now.Now());
     const bool hears = !node.empty() && (always_yes_ || now.failover->Hears(node).value_or(false));
     const bool answers = !node.empty() && now.failover->KernelAnswers(node);
     reply({now.failover->ReplicaName(), hears, now.failover->Sight(), answers});
@@ -285,9 +323,9 @@ std::vector<AskedReplica> Replica::ListAsked(Life& life) {
 }
 
 std::optional<ReplicaAnswer> Replica::Ask(Life& life, Replica& other, const NodeId& node, Span timeout) {
-  auto answer = life.process.Call<ReplicaAnswer>(other.endpoint(), timeout,
-                                                 [&other, node](auto reply) { other.Answer(node, reply); });
-  if (answer && &other != this && !other.deleted_) named_at_ = world_.now();
+  auto answer = life.process.Call<ReplicaAnswer>(
+      other.endpoint(), timeout,
+      [&other, from = endpoint_, node](auto reply) { other.Answer(from, node, reply); });
   if (answer && answer->hears && &other != this) yes_at_[node] = world_.now();
   if (answer && world_.Has(Mutant::kVotesIgnored)) answer->hears = false;
   if (answer && world_.Has(Mutant::kSightsIgnored)) answer->sight.reset();
@@ -300,51 +338,6 @@ std::optional<WorldTime> Replica::YesAt(const NodeId& node) const {
   if (running_ && life().failover->Hears(node).value_or(false)) return std::nullopt;
   const auto yes = yes_at_.find(node);
   return yes == yes_at_.end() ? std::nullopt : std::make_optional(yes->second);
-}
-
-// Forwards. The array itself says what is waited for.
-void Replica::Acquire(const ArrayId& array, const VolumeId& volume, const NodeId& node,
-                      std::function<void(Generation)> reply) {
-  if (!HasKernel()) return;
-  if (!running_) return reply(0);  // its kernel refuses the connection; the node asks another replica
-  if (stalled()) return;
-  auto& at = world_.FindArray(array);
-  // Its channel there is dead, which it says; the node asks another replica.
-  if (!world_.Open(endpoint_, at.endpoint())) return world_.After(kChannelDies, [reply] { reply(0); });
-  world_.Call<Generation>(
-      endpoint_, at.endpoint(), kAcquireCall,
-      [&at, volume, node](auto answer) { at.Acquire(volume, node, answer); },
-      [reply](const Generation* generation) {
-        if (generation) reply(*generation);
-      });
-}
-
-void Replica::OpenHeartbeatLun(const ArrayId& array, std::function<void(bool)> reply) {
-  if (!HasKernel()) return;
-  if (!running_) return reply(false);
-  if (stalled()) return;
-  auto& at = world_.FindArray(array);
-  if (!world_.Open(endpoint_, at.endpoint())) return world_.After(kChannelDies, [reply] { reply(false); });
-  world_.Call<bool>(
-      endpoint_, at.endpoint(), kReleaseCall,
-      [&at](auto answer) {
-        if (at.serves()) answer(true);
-      },
-      [reply](const bool* opened) {
-        if (opened) reply(true);
-      });
-}
-
-void Replica::Release(const ArrayId& array, const VolumeId& volume, const NodeId& node, Generation generation,
-                      std::function<void(bool)> reply) {
-  if (!running_ || stalled()) return;
-  auto& at = world_.FindArray(array);
-  world_.Call<bool>(
-      endpoint_, at.endpoint(), kReleaseCall,
-      [&at, volume, node, generation](auto answer) { at.Release(volume, node, generation, answer); },
-      [reply](const bool* released) {
-        if (released) reply(*released);
-      });
 }
 
 }  // namespace lunkeeper::fencing::sim

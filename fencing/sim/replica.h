@@ -1,8 +1,8 @@
 #pragma once
 // A controller replica: a pod with a process that runs the product's own failover (fencing/failover), with
 // clients of the simulated API server and arrays. It may crash at any write, or stall, and its clock is its
-// own. It ends and hangs with its machine, whose kubelet starts it again. What nodes ask the arrays for goes
-// through it, too.
+// own. It ends and hangs with its machine, whose kubelet starts it again. What nodes ask for, the product's
+// coordinator decides (fencing/coordinator).
 
 #include <functional>
 #include <map>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "fencing/coordinator/node_requests.h"
 #include "fencing/failover/failover.h"
 #include "fencing/failover/replica_poll.h"
 #include "fencing/sim/process.h"
@@ -34,23 +35,20 @@ class Replica {
     return "replica" + std::to_string(number_) + "." + std::to_string(lives_.size());
   }
 
-  // From nodes, once they have learnt of it. `reply` gets the fences that are in force against the node.
-  void OnHeartbeat(Heartbeat heartbeat, std::function<void(const FencesByArray&)> reply);
+  // From nodes, once they have learnt of it. `reply` gets the fences that are in force against the node, and
+  // the addresses of the replicas that are known here.
+  using HeartbeatReply = std::function<void(const FencesByArray&, const std::vector<std::string>&)>;
+  void OnHeartbeat(Heartbeat heartbeat, HeartbeatReply reply);
   void OnClosed(const NodeId& node);
-  // Forwarded to the array.
-  void Acquire(const ArrayId& array, const VolumeId& volume, const NodeId& node,
-               std::function<void(Generation)> reply);
-  void Release(const ArrayId& array, const VolumeId& volume, const NodeId& node, Generation generation,
-               std::function<void(bool)> reply);
-
-  void OpenHeartbeatLun(const ArrayId& array, std::function<void(bool)> reply);
+  // A call of a node, which may block. `reply`: whether the status is its own, or its kernel's for it.
+  void Serve(std::function<absl::Status(NodeRequests&)> work,
+             std::function<void(const absl::Status&, bool)> reply);
   // A message reaches its process, or at least a kernel that refuses it. Not where the power is off.
   bool HasKernel() const;
-  // Nodes send heartbeats to it: its Service has it, or another replica names it.
-  bool IsListed() const;
+  std::string address() const;  // where it serves nodes
 
-  // From a replica: whether the node's heartbeats reach this one, and what it sees.
-  void Answer(const NodeId& node, std::function<void(ReplicaAnswer)> reply);
+  // From the replica at that endpoint: whether the node's heartbeats reach this one, and what it sees.
+  void Answer(Endpoint asker, const NodeId& node, std::function<void(ReplicaAnswer)> reply);
   // When another one last said that they do reach it.
   std::optional<WorldTime> YesAt(const NodeId& node) const;
 
@@ -106,7 +104,7 @@ class Replica {
   std::vector<std::unique_ptr<Life>> lives_;  // the last one runs, or ran
   bool running_ = false, over_ = false, always_yes_ = false, deleted_ = false;
   uint64_t starts_ = 0;
-  std::optional<WorldTime> held_since_, named_at_;
+  std::optional<WorldTime> held_since_;
   int fail_at_ = 0;
   bool fail_by_stall_ = false;
   std::map<NodeId, WorldTime> yes_at_;

@@ -139,6 +139,8 @@ void Run(World& world, uint64_t seed, const Options& options) {
     RunPlain(world, faults, false);
   } else if (seed % 16 == 12 && options.faults.empty()) {
     RunOutseen(world, faults);
+  } else if (seed % 16 == 2 && options.faults.empty()) {
+    RunStrangers(world, faults);
   } else if (seed % 16 == 4 && options.faults.empty()) {
     RunPoisoned(world, faults);
   } else if (trusting) {

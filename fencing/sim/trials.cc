@@ -19,6 +19,7 @@ namespace lunkeeper::fencing::sim {
 namespace {
 
 constexpr Span kYield = 25_s;
+constexpr int kStrangers = 6;
 constexpr Span kPoisonSpreads = 180_s;
 // From a node's death until its workloads write elsewhere: by itself, and beside a replica that has just
 // started. And then what looks at an array take that is slow: three of them tell for sure.
@@ -201,6 +202,33 @@ void RunOutseen(World& world, Faults& faults) {
   world.RunUntil(world.now() + kYield);
   if (leader->Leads()) throw Violation(leader->name() + " still leads, although another one sees more");
   RunPlain(world, faults, true);
+}
+
+// Of a node that a controller has no word of yet a stranger may get the volume, so none is young here.
+void RunStrangers(World& world, Faults& faults) {
+  auto& random = world.random();
+  const auto workload = PickWorkload(world);
+  auto& owner = MachineOfPod(world, workload);
+  for (int i = 0; i < kStrangers; ++i) {
+    auto& stranger = *random.Pick(world.machines);
+    if (&stranger == &owner) continue;
+    const VolumeId volume = OwnVolume(world, workload);
+    world.Trace(stranger.id().value() + " asks for " + volume.value() + " of " + owner.id().value());
+    world.checker->AsksAsStranger(stranger.id(), volume);
+    stranger.plugin()->grants().AskAsStranger(volume);
+    world.RunUntil(world.now() + random.Between(0_s, 3_s));
+  }
+  if (!world.deployment->ReplicasOn(owner).empty()) return faults.HealAll();
+  world.checker->Sick(owner.id(), Cause::kDead, true);
+  owner.PowerOff();
+  const auto off = world.now();
+  world.RunUntil(off + TimeOfFailover(world, {}));
+  if (LastWrite(world, workload) <= off)
+    throw Violation(FormatSeconds(world.now().since_start()) + "  " + workload.id.value() +
+                    " was not moved in time, beside nodes that ask for its volume");
+  world.checker->Sick(owner.id(), Cause::kDead, false);
+  owner.PowerOn();
+  faults.HealAll();
 }
 
 // A leader dies or stalls meanwhile. The checker sees that no write is lost by that.

@@ -14,6 +14,8 @@ void RunPlain(World& world, Faults& faults, bool beside_cut);
 void RunOutseen(World& world, Faults& faults);
 // Where Kubernetes is trusted, a node that it alone has lost is failed over although its pods write on.
 void RunTrusting(World& world, Faults& faults);
+// Nodes ask for volumes that no pod of theirs uses, and then the node that has one dies.
+void RunStrangers(World& world, Faults& faults);
 // A volume kills each machine which mounts it.
 void RunPoisoned(World& world, Faults& faults);
 
