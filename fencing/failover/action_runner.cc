@@ -34,6 +34,7 @@ ActionRunner::ActionRunner(ActionInputs inputs)
       lease_workers_(inputs_.executor.MakeWorkers(3)) {}
 
 void ActionRunner::Stop() {
+  inputs_.kube.EndActions();
   pod_workers_->Stop();
   api_workers_->Stop();
   lease_workers_->Stop();

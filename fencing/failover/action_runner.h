@@ -47,7 +47,7 @@ class ActionRunner {
   explicit ActionRunner(ActionInputs inputs);
   ~ActionRunner() { Stop(); }
 
-  // Waits for the calls to the API server that run, and drops the waiting ones; waits for other replicas.
+  // Ends the calls to the API server that run, and drops the waiting ones; waits for other replicas.
   void Stop();
 
   void RunAction(const Action& action, Instant now);

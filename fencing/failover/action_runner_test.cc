@@ -147,6 +147,14 @@ TEST_CASE("a call that is asked for anew before its turn is made once, and the l
   CHECK_FALSE(f.HasAnswered(1));
 }
 
+TEST_CASE("a runner that stops does not wait for what a webhook holds") {
+  RunnerFixture f;
+  f.HoldDeletions();
+  const Instant began = NowOn(RealExecutor());
+  f.runner.Stop();
+  CHECK(NowOn(RealExecutor()) - began < 5_s);
+}
+
 TEST_CASE("a replica that does not lead may take the lease, or nobody ever would") {
   RunnerFixture f;
   f.runner.AllowWritesUntil(Instant());

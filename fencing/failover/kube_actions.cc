@@ -74,7 +74,7 @@ kube::Limits KubeActions::CallLimits() const { return {executor_.WallNow() + rul
 Answer KubeActions::RunTimed(const std::string& call,
                              const std::function<Answer(const kube::Limits&)>& action) {
   const absl::Duration began = executor_.SteadyNow();
-  Answer answer = action({executor_.WallNow() + times_.TimeFor(call)});
+  Answer answer = action({executor_.WallNow() + times_.TimeFor(call), end_.get_token()});
   times_.NoteAnswer(call, answer.status, executor_.SteadyNow() - began, NowOn(executor_));
   return answer;
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/status.h"
@@ -74,6 +75,8 @@ class KubeActions {
   Answer RemovePod(const DeletePod& call);
   // `name` and `version` are those of its PersistentVolume.
   Answer ChargeVolume(const fencing::ChargeVolume& call, const std::string& name, const Version& version);
+  // Ends the actions that run, and later ones, at once; but not what is done to the lease.
+  void EndActions() { end_.request_stop(); }
   // Best effort: a failure is logged at debug level only.
   void RecordEvent(kube::ObjectEvent event);
 
@@ -115,6 +118,7 @@ class KubeActions {
   Executor& executor_;
   const CallRules rules_;
   CallTimes times_;
+  std::stop_source end_;
   absl::Mutex mu_;
   kube::Lease last_ ABSL_GUARDED_BY(mu_);                             // as last read or written
   std::map<NodeId, SeenFinalizers> finalizers_ ABSL_GUARDED_BY(mu_);  // as last seen or written
