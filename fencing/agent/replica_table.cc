@@ -1,3 +1,4 @@
+// Callers' threads pick replicas under the mutex and make blocking calls without it.
 #include "fencing/agent/replica_table.h"
 
 #include <algorithm>
@@ -6,7 +7,6 @@
 #include "absl/strings/str_join.h"
 #include "base/log.h"
 
-// Callers' threads pick replicas under the mutex and make blocking calls without it.
 namespace lunkeeper {
 namespace {
 
