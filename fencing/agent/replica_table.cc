@@ -1,4 +1,5 @@
-// Callers' threads pick replicas under the mutex and make blocking calls without it.
+// Callers' threads pick replicas under the mutex and make blocking calls without it: connected ones first,
+// what failed lately last, and all of them again after a pause, until one answers or the time is over.
 #include "fencing/agent/replica_table.h"
 
 #include <algorithm>
