@@ -18,7 +18,7 @@ from harness.volume import MIB, Volume, from_snapshot
 CONTRACT = places.BUILD / "devices/array/tgt/rbd_array_test"
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1000)
 def test_the_array_keeps_its_promises_on_ceph(ceph: Ceph) -> None:
     # With the rights that docs/ceph.md gives, and no more.
     rights = ("mon", "profile rbd", "mgr", "profile rbd", "osd", f"profile rbd pool={ceph.POOL}")
@@ -28,7 +28,7 @@ def test_the_array_keeps_its_promises_on_ceph(ceph: Ceph) -> None:
         env={**os.environ, "LUNKEEPER_CEPH_CONF": str(ceph.conf), "LUNKEEPER_CEPH_USER": "lunkeeper"},
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout[-20000:] + done.stderr[-5000:]
 

@@ -1,7 +1,6 @@
 #include "devices/array/tgt/gateway_clients.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <iterator>
 #include <thread>
@@ -88,7 +87,7 @@ absl::StatusOr<std::set<ClientAddress>> GatewayClients::FindAlive(const std::str
   }
   const size_t known = alive.size() - unknown.size();
   const size_t own = std::max<size_t>(luns.one_is_new ? 1 : 0, luns.most - std::min(luns.most, known));
-  if (unknown.size() <= own) return alive;
+  if (unknown.size() <= own + (took_over_ ? 1 : 0)) return alive;
   return absl::FailedPreconditionError(absl::StrCat(
       "image ", image, " is open elsewhere", own == 0 ? ", by " : ": this gateway is not all of ",
       absl::StrJoin(unknown, ", "), " (`rbd status` shows it): end that program"));

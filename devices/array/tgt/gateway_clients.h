@@ -13,6 +13,7 @@
 // An address is never used twice, so one that has ended is never registered again, though an image shows it
 // for some seconds more. Thread-safe. Only calls that shut out ask Ceph.
 
+#include <atomic>
 #include <map>
 #include <set>
 #include <string>
@@ -55,6 +56,9 @@ class GatewayClients {
   absl::StatusOr<std::set<ClientAddress>> FindAlive(const std::string& image,
                                                     const std::set<ClientAddress>& seen,
                                                     const LunsOfImage& luns) const ABSL_LOCKS_EXCLUDED(mu_);
+  // Of another gateway, which may have opened an image and not registered its client: it lets nobody in to
+  // that any more, and has it open for as long as it lives. Beside tgtd's, one client more is taken for that.
+  void NoteTakeover() { took_over_ = true; }
   // Those of an image that were registered, and not forgotten.
   std::set<ClientAddress> ClientsOf(const std::string& image) const ABSL_LOCKS_EXCLUDED(mu_);
   // These send nothing more: the process is gone, or has closed the image.
@@ -68,6 +72,7 @@ class GatewayClients {
 
  private:
   const CephPool& pool_;
+  std::atomic<bool> took_over_ = false;
   mutable absl::Mutex mu_;
   ImageClients known_ ABSL_GUARDED_BY(mu_);  // in the record, or about to be
   ImageClients ended_ ABSL_GUARDED_BY(mu_);

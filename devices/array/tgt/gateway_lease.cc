@@ -322,11 +322,10 @@ absl::Status GatewayLease::ReleaseArray() {
 
 absl::StatusOr<std::string> GatewayLease::AwaitSuccessor(absl::Duration within) const {
   const SteadyDeadline deadline(within);
-  const std::string released = FormatReleased(options_.holder);
   while (!deadline.IsOver()) {
     const absl::StatusOr<std::optional<GatewayRecord>> read = ReadGatewayRecord(pool_, options_.array);
     if (!read.ok() || !*read) return std::string();
-    if ((*read)->holder != released) return (*read)->host;
+    if ((*read)->holder != FormatReleased(options_.holder)) return (*read)->host;
     absl::SleepFor(absl::Milliseconds(20));
   }
   return absl::DeadlineExceededError(absl::StrCat("array ", options_.array, ": no gateway has taken it yet"));
@@ -340,6 +339,7 @@ absl::Status GatewayLease::ShutOut() {
   }
   RETURN_IF_ERROR(clients_.ShutOut(clients, kRefused));
   if (!clients.empty()) LogInfo("array", "the gateway before is shut out");
+  if (!clients.empty() && !tgtds_go_on()) clients_.NoteTakeover();
   return absl::OkStatus();
 }
 
