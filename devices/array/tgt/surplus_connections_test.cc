@@ -26,8 +26,9 @@ std::string HalfLogin() {
 
 // All of a login that asks for no target, and offers to prove nothing.
 std::string DiscoveryLogin() {
-  std::string keys(
-      "InitiatorName=iqn.2026-11.io.lunkeeper:stranger\0SessionType=Discovery\0AuthMethod=None\0", 84);
+  constexpr char kKeys[] =
+      "InitiatorName=iqn.2026-11.io.lunkeeper:stranger\0SessionType=Discovery\0AuthMethod=None";
+  std::string keys(kKeys, sizeof kKeys);  // each with its NUL
   std::string header(48, '\0');
   header[0] = 0x43, header[1] = static_cast<char>(0x81), header[7] = static_cast<char>(keys.size());
   header[8] = 0x40, header[13] = 1;
