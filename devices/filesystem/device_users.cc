@@ -125,7 +125,12 @@ absl::Status AwaitUnused(const std::string& device, absl::Time deadline) {
   while (true) {
     ASSIGN_OR_RETURN(const bool in_use, IsInUse(device, deadline));
     if (!in_use) return absl::OkStatus();
-    if (limit.left() <= kBetweenLooks) return StaysInUse(device);
+    if (limit.left() <= kBetweenLooks) {
+      const absl::Status used = StaysInUse(device);
+      // A short wait proves nothing of a user that only passes by, as a container that starts.
+      const bool cut_short = absl::IsFailedPrecondition(used) && deadline - absl::Now() <= kBetweenLooks;
+      return cut_short ? absl::DeadlineExceededError(used.message()) : used;
+    }
     absl::SleepFor(kBetweenLooks);
   }
 }

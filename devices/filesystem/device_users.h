@@ -14,7 +14,7 @@ namespace lunkeeper {
 // be read afterwards, not before. Failure:
 //   ABORTED              a tool for file systems is at work on it; it ends by itself
 //   FAILED_PRECONDITION  somebody else keeps it; the message says who, if that can be seen from here
-//   DEADLINE_EXCEEDED    the device cannot even be opened
+//   DEADLINE_EXCEEDED    the device cannot even be opened, or had no few seconds to be let go
 absl::Status AwaitUnused(const std::string& device, absl::Time deadline);
 
 }  // namespace lunkeeper

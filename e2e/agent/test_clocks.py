@@ -10,6 +10,7 @@ from harness.checker import BlockChecker
 from harness.cleanup import wait_until
 from harness.clock import build_clock, clock_variables
 from harness.clock import set_clock as set_to
+from harness.faults import repeat
 from harness.processes import kill_pid
 from harness.volume import MIB, Volume
 
@@ -112,7 +113,7 @@ def test_a_storage_host_whose_clock_is_set_serves_fences_and_frees_as_ever(host)
         mover.node = node
         mover.controller_publish().stage().publish().down(with_controller=True)
         mover.node = other
-        mover.down(with_controller=True)
+        repeat(lambda: mover.down(with_controller=True), 30)  # its device fails as the first call looks at it
         host.unfence(other.id)
         mover.controller.DeleteSnapshot(snapshot_id=snapshot)
         mover.delete()

@@ -10,6 +10,7 @@ import pytest
 from agent.coordinated import CoordinatedRig
 from harness import pool
 from harness.cleanup import wait_until
+from harness.faults import repeat
 from harness.volume import MIB, Volume
 
 
@@ -44,7 +45,7 @@ def test_a_file_system_that_shut_itself_down_is_said(rig):
         lambda: said(rig, "shut") == both("FilesystemReadOnly"), 30, lambda: f"said: {said(rig, 'shut')}"
     )
     with pytest.raises(grpc.RpcError) as lost:
-        volume.down()
+        repeat(volume.down, 60)
     assert lost.value.code() == grpc.StatusCode.DATA_LOSS
     volume.down().up()
     wait_until(lambda: said(rig, "shut") >= both("VolumeWell"), 60, lambda: f"said: {said(rig, 'shut')}")

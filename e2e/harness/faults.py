@@ -32,6 +32,20 @@ HITS_A_STEP = 3
 VICTIMS = ("self", "tgtd", "worker", "supervisor")
 
 
+def repeat(call: Callable[[], object], seconds: float = 240) -> None:
+    """As an orchestrator does; also where a container that starts has copied the mounts for a moment."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            call()
+            return
+        except grpc.RpcError as error:
+            again = error.code() in AGAIN or "is still in use" in error.details()
+            if not again or time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
+
+
 def fail_points() -> list[str]:
     return subprocess.run(
         [places.LUNKEEPER, "fail-points"], check=True, capture_output=True, text=True

@@ -10,11 +10,10 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 
 import grpc
 
-from harness.faults import AGAIN
+from harness.faults import repeat
 from harness.processes import children_of, command_of, kill_pid
 from harness.rig import Rig
 from harness.volume import MIB, Volume
@@ -22,25 +21,11 @@ from harness.volume import MIB, Volume
 SMALL, LARGE = 64 * MIB, 32 << 30  # sparse, and large enough to take seconds
 FILES, FILE_BYTES = 30, 300_000
 TOOLS = ("e2fsck", "resize2fs")
-REPEAT_SECONDS = 240
 MORE_ROUNDS = 10
 
 
 def content(number: int) -> bytes:
     return hashlib.sha256(str(number).encode()).digest() * (FILE_BYTES // 32)
-
-
-def repeat(call: Callable[[], object], seconds: float = REPEAT_SECONDS) -> None:
-    """As an orchestrator does."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            call()
-            return
-        except grpc.RpcError as error:
-            if error.code() not in AGAIN or time.monotonic() > deadline:
-                raise
-        time.sleep(0.1)
 
 
 def kill_node(rig: Rig) -> list[str]:

@@ -183,10 +183,9 @@ TEST_CASE("the error of a call says of each replica that was asked what became o
     gone = soon_gone.address();
   }
   SECTION("one is reached and silent") {
-    ReplicasRig rig({gone, silent.address()});
+    ReplicasRig rig({silent.address()});
     const std::string error(rig.Release(absl::Seconds(4)).message());
     CHECK_THAT(error, Catch::Contains("release: no controller answered in time") &&
-                          Catch::Contains(gone + ": ") &&
                           Catch::Contains(silent.address() + ": has the call, and was silent for "));
   }
   SECTION("none is reached") {
