@@ -9,8 +9,11 @@
 //
 // - lease_workers_, 3 of them: renewing the lease must never wait behind anything else, a renewal that hangs
 //   included.
-// - pod_workers_, 64: deletions of pods, and api_workers_, 16: all other calls to the API server. These are
-//   checked for leadership when their turn comes.
+// - pod_workers_, 64: deletions of pods, each call of which may take 3 s; slow_pod_workers_, 64: deletions
+//   that timed out before, and may take 24 s. A webhook that holds the pods of a namespace must delay no
+//   others, so the namespaces take turns.
+// - api_workers_, 16: all other calls to the API server. These and the deletions are checked for leadership
+//   when their turn comes.
 // - An array's own, 8 for each array (array_hub.h).
 // - The loop's: Notify and the probes, which do not block.
 //
@@ -29,13 +32,15 @@ ActionRunner::ActionRunner(ActionInputs inputs)
       portals_(inputs_.arrays, inputs_.prober.get(),
                [this](const ArrayId& array) { inputs_.probed(PortalAnswered{array}); }),
       poll_ended_(inputs_.executor.MakeSignal()),
-      pod_workers_(inputs_.executor.MakeWorkers(kDeletionsAtOnce)),
+      pod_workers_(inputs_.executor, kDeletionsAtOnce),
+      slow_pod_workers_(inputs_.executor, kSlowDeletionsAtOnce),
       api_workers_(inputs_.executor.MakeWorkers(kOtherCallsAtOnce)),
       lease_workers_(inputs_.executor.MakeWorkers(3)) {}
 
 void ActionRunner::Stop() {
   inputs_.kube.EndActions();
-  pod_workers_->Stop();
+  pod_workers_.Stop();
+  slow_pod_workers_.Stop();
   api_workers_->Stop();
   lease_workers_->Stop();
   while (IsPolling()) poll_ended_->WaitFor(absl::InfiniteDuration());
@@ -64,12 +69,19 @@ void ActionRunner::CallApi(const std::string& what, const Action& action, Instan
     if (!is_new) return;
   }
   ++waiting_calls_;
-  auto& workers = std::holds_alternative<DeletePod>(action.what) ? *pod_workers_ : *api_workers_;
-  workers.Post([this, what] {
+  PostCall(action, [this, what] {
     const WaitingCall next = TakeWaiting(what);
     inputs_.answered(next.action, MayWrite() ? next.call() : LeadsNoMore(), next.asked);
     --waiting_calls_;
   });
+}
+
+void ActionRunner::PostCall(const Action& action, std::function<void()> job) {
+  const auto* deletion = std::get_if<DeletePod>(&action.what);
+  if (deletion == nullptr) return api_workers_->Post(std::move(job));
+  auto& workers = inputs_.kube.IsSlow(*deletion) ? slow_pod_workers_ : pod_workers_;
+  const std::string& pod = deletion->pod.value();
+  workers.Post(pod.substr(0, pod.find('/')), std::move(job));
 }
 
 ActionRunner::WaitingCall ActionRunner::TakeWaiting(const std::string& what) {

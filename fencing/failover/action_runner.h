@@ -21,6 +21,7 @@
 #include "fencing/failover/array_hub.h"
 #include "fencing/failover/clock.h"
 #include "fencing/failover/failover.h"
+#include "fencing/failover/fair_workers.h"
 #include "fencing/failover/fence_board.h"
 #include "fencing/failover/kube_actions.h"
 #include "fencing/failover/object_cache.h"
@@ -83,6 +84,7 @@ class ActionRunner {
 
   // `what`: what is asked for, of which object.
   void CallApi(const std::string& what, const Action& action, Instant now, std::function<Answer()> call);
+  void PostCall(const Action& action, std::function<void()> job);
   WaitingCall TakeWaiting(const std::string& what);
   void CallArray(const Action& action, const ArrayId& array, Instant now,
                  std::function<Answer(FenceControl&)> call);
@@ -97,7 +99,8 @@ class ActionRunner {
   absl::Mutex polls_mutex_;
   int polls_ ABSL_GUARDED_BY(polls_mutex_) = 0;  // questions to other replicas that are not answered yet
   const std::unique_ptr<Signal> poll_ended_;
-  const std::unique_ptr<Workers> pod_workers_, api_workers_, lease_workers_;
+  FairWorkers pod_workers_, slow_pod_workers_;
+  const std::unique_ptr<Workers> api_workers_, lease_workers_;
 };
 
 }  // namespace lunkeeper::fencing

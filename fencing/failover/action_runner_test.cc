@@ -20,6 +20,8 @@ std::unique_ptr<kube::KubeClient> Connect(kube::KubeConfig config) {
 
 // One runner, with what it needs. The hub's workers use the runner, so it is made after it.
 struct RunnerFixture {
+  explicit RunnerFixture(absl::Duration timeout = absl::Seconds(10)) : first_timeout(timeout) {}
+
   // Waits for the answer.
   Outcome RunAction(const Action& action) {
     runner.RunAction(action, NowOn(RealExecutor()));
@@ -33,18 +35,23 @@ struct RunnerFixture {
   }
   // So many deletions of pods that no more can run. A webhook holds them until `over`.
   void HoldDeletions() {
-    on_call = [this](kube::Exchange& exchange) {
-      if (exchange.method != "DELETE") return;
+    HoldDeletionsIn("db");
+    for (uint64_t i = 0; i < kDeletionsAtOnce; ++i) Delete(100 + i, "held" + std::to_string(i));
+    CHECK(testing::Eventually([&] { return deletions == kDeletionsAtOnce; }));
+  }
+  void Delete(uint64_t action, const std::string& pod, const std::string& space = "db") {
+    runner.RunAction({action, DeletePod{PodId(space + "/" + pod), Uid(pod), Grace::kNone}},
+                     NowOn(RealExecutor()));
+  }
+  // A webhook holds the deletions of a namespace until `over`.
+  void HoldDeletionsIn(const std::string& space) {
+    on_call = [this, space](kube::Exchange& exchange) {
+      if (exchange.method != "DELETE" || exchange.path.find("/" + space + "/") == std::string::npos) return;
       ++deletions;
       while (!over && exchange.Hold(absl::Milliseconds(20))) {
       }
     };
     runner.AllowWritesUntil(NowOn(RealExecutor()) + 60_s);
-    for (uint64_t i = 0; i < kDeletionsAtOnce; ++i) Delete(100 + i, "held" + std::to_string(i));
-    CHECK(testing::Eventually([&] { return deletions == kDeletionsAtOnce; }));
-  }
-  void Delete(uint64_t action, const std::string& pod) {
-    runner.RunAction({action, DeletePod{PodId("db/" + pod), Uid(pod), Grace::kNone}}, NowOn(RealExecutor()));
   }
 
   // The test's server has no subresources.
@@ -55,6 +62,7 @@ struct RunnerFixture {
     return true;
   }
 
+  const absl::Duration first_timeout;
   absl::Mutex mutex;
   std::map<uint64_t, Outcome> outcomes ABSL_GUARDED_BY(mutex);
   std::atomic<size_t> deletions = 0;
@@ -63,7 +71,7 @@ struct RunnerFixture {
   FakeApi api{[](const std::string&) {}, [this](kube::Exchange& exchange) { return AnswerCall(exchange); }};
   std::unique_ptr<kube::KubeClient> client = Connect(api.Config());
   KubeActions kube{*client,        {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4),
-                   RealExecutor(), {.first_timeout = absl::Seconds(10)}};
+                   RealExecutor(), {.first_timeout = first_timeout}};
   std::unique_ptr<lunkeeper::Arrays> arrays = MakeOneArray("fake", std::make_shared<FakeArray>());
   FenceBoard board;
   ObjectCache objects{[](const auto&) {}};
@@ -133,6 +141,31 @@ TEST_CASE("what is to be known of a node is read although a webhook holds the de
   const Instant asked = NowOn(RealExecutor());
   CHECK(f.RunAction({1, ReadKubelet{NodeId("n2.b"), asked}}) == Outcome::kGone);
   CHECK(NowOn(RealExecutor()) - asked < 2_s);
+  f.over = true;
+}
+
+TEST_CASE("a pod does not wait behind those of another namespace that are deleted for the first time") {
+  RunnerFixture f(absl::Seconds(1));
+  f.HoldDeletions();
+  for (uint64_t i = 1; i <= 3 * kDeletionsAtOnce; ++i) f.Delete(1000 + i, "more" + std::to_string(i));
+  f.Delete(1, "web-0", "web");
+  CHECK(testing::Eventually([&] { return f.HasAnswered(1); }));
+  CHECK(f.deletions <= 2 * kDeletionsAtOnce);
+  f.over = true;
+}
+
+// In the end each of these has 1.6 s.
+TEST_CASE("a pod does not wait behind deletions that have timed out before") {
+  RunnerFixture f(absl::Milliseconds(200));
+  f.HoldDeletionsIn("db");
+  for (uint64_t round = 1; round <= 3; ++round) {
+    for (uint64_t i = 0; i < kDeletionsAtOnce; ++i) f.Delete(1000 * round + i, "held" + std::to_string(i));
+    for (uint64_t i = 0; i < kDeletionsAtOnce; ++i)
+      REQUIRE(testing::Eventually([&] { return f.HasAnswered(1000 * round + i); }));
+  }
+  for (uint64_t i = 0; i < kDeletionsAtOnce; ++i) f.Delete(4000 + i, "held" + std::to_string(i));
+  CHECK(f.RunAction({1, DeletePod{PodId("web/web-0"), Uid("web-0"), Grace::kNone}}) == Outcome::kGone);
+  for (uint64_t i = 0; i < kDeletionsAtOnce; ++i) CHECK_FALSE(f.HasAnswered(4000 + i));
   f.over = true;
 }
 

@@ -28,6 +28,7 @@ class CallTimes {
     const auto found = late_.find(call);
     return found == late_.end() ? first_ : first_ * (1 << std::min(found->second.times, kMostDoublings));
   }
+  bool IsSlow(const std::string& call) const { return TimeFor(call) > first_; }
   // `took`: until it was answered, or timed out.
   void NoteAnswer(const std::string& call, const absl::Status& status, absl::Duration took, Instant now) {
     absl::MutexLock lock(&mutex_);

@@ -31,10 +31,13 @@ namespace lunkeeper::fencing {
 // Deletions of pods that run at once. Those of a node must all reach the API server before the work that
 // follows from them, as making and starting the replacements takes the server's processors, too.
 constexpr size_t kDeletionsAtOnce = 64;
+// Beside them, deletions that had too little time before, and have more now: what is hopeless keeps no other
+// pod waiting.
+constexpr size_t kSlowDeletionsAtOnce = 64;
 // Other calls to the API server. They have their own workers, as a webhook may hold many deletions for long.
 constexpr size_t kOtherCallsAtOnce = 16;
 // Connections for these calls, for the lease and for an event, so that none waits for another.
-constexpr size_t kConnections = kDeletionsAtOnce + kOtherCallsAtOnce + 2;
+constexpr size_t kConnections = kDeletionsAtOnce + kSlowDeletionsAtOnce + kOtherCallsAtOnce + 2;
 
 struct FailoverOptions {
   Settings settings;

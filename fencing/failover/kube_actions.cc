@@ -336,6 +336,10 @@ Answer KubeActions::RemovePod(const DeletePod& call) {
   });
 }
 
+bool KubeActions::IsSlow(const DeletePod& call) const {
+  return times_.IsSlow("fail " + call.uid.value()) || times_.IsSlow("delete " + call.uid.value());
+}
+
 Answer KubeActions::ChargeVolume(const fencing::ChargeVolume& call, const std::string& name,
                                  const Version& version) {
   kube::Json value = nullptr;

@@ -73,6 +73,8 @@ class KubeActions {
   // only then. Of most Jobs the removal is enough, so that it is not allowed is logged, and the answer OK.
   Answer FailPod(const DeletePod& call);
   Answer RemovePod(const DeletePod& call);
+  // One of these calls had too little time before: it may take longer than a first try.
+  bool IsSlow(const DeletePod& call) const;
   // `name` and `version` are those of its PersistentVolume.
   Answer ChargeVolume(const fencing::ChargeVolume& call, const std::string& name, const Version& version);
   // Ends the actions that run, and later ones, at once; but not what is done to the lease.
