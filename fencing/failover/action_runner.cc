@@ -61,19 +61,26 @@ void ActionRunner::RunAction(const Action& action, Instant now) {
 //
 // The core asks anew for what it still wants and has no answer to. While a call waits, the next of its kind
 // for its object takes its place: so what waits does not grow, and the answer is one that the core waits for.
+// The action before is answered at once, for the recorder, which counts what has no answer yet.
 void ActionRunner::CallApi(const std::string& what, const Action& action, Instant now,
                            std::function<Answer()> call) {
-  {
-    absl::MutexLock lock(&waiting_mutex_);
-    const auto [waiting, is_new] = waiting_.insert_or_assign(what, WaitingCall{action, now, std::move(call)});
-    if (!is_new) return;
-  }
+  WaitingCall replaced = {action, now, std::move(call)};
+  if (!AddWaiting(what, replaced))
+    return inputs_.answered(replaced.action, FromApi(absl::UnavailableError("it still waits for its turn")),
+                            replaced.asked);
   ++waiting_calls_;
   PostCall(action, [this, what] {
     const WaitingCall next = TakeWaiting(what);
     inputs_.answered(next.action, MayWrite() ? next.call() : LeadsNoMore(), next.asked);
     --waiting_calls_;
   });
+}
+
+bool ActionRunner::AddWaiting(const std::string& what, WaitingCall& call) {
+  absl::MutexLock lock(&waiting_mutex_);
+  const auto [waiting, is_new] = waiting_.try_emplace(what);
+  std::swap(waiting->second, call);
+  return is_new;
 }
 
 void ActionRunner::PostCall(const Action& action, std::function<void()> job) {

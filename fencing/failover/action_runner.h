@@ -1,7 +1,7 @@
 #pragma once
 // Runs the core's actions: those on the API server and on arrays on threads of their own, so that a slow
 // server holds up nothing else; the rest at once. Each action that the core waits for is answered once, on
-// any thread, by `answered`; but not one that still waited when it was asked for anew.
+// any thread, by `answered`; as failed, if it still waited when it was asked for anew.
 //
 // The loop's thread calls RunAction and AllowWritesUntil; the other methods are thread-safe. Nothing fails:
 // an outcome is an answer. It must outlive `arrays`, whose workers run its calls; all else in ActionInputs
@@ -85,6 +85,8 @@ class ActionRunner {
   // `what`: what is asked for, of which object.
   void CallApi(const std::string& what, const Action& action, Instant now, std::function<Answer()> call);
   void PostCall(const Action& action, std::function<void()> job);
+  // False: it has taken the place of one that waits, which `call` is now.
+  bool AddWaiting(const std::string& what, WaitingCall& call);
   WaitingCall TakeWaiting(const std::string& what);
   void CallArray(const Action& action, const ArrayId& array, Instant now,
                  std::function<Answer(FenceControl&)> call);

@@ -26,8 +26,12 @@ struct RunnerFixture {
   Outcome RunAction(const Action& action) {
     runner.RunAction(action, NowOn(RealExecutor()));
     CHECK(testing::Eventually([&] { return HasAnswered(action.id); }));
+    return OutcomeOf(action.id);
+  }
+  Outcome OutcomeOf(uint64_t action) {
+    CHECK(HasAnswered(action));
     absl::MutexLock lock(&mutex);
-    return outcomes[action.id];
+    return outcomes[action];
   }
   bool HasAnswered(uint64_t action) {
     absl::MutexLock lock(&mutex);
@@ -37,17 +41,18 @@ struct RunnerFixture {
   void HoldDeletions() {
     HoldDeletionsIn("db");
     for (uint64_t i = 0; i < kDeletionsAtOnce; ++i) Delete(100 + i, "held" + std::to_string(i));
-    CHECK(testing::Eventually([&] { return deletions == kDeletionsAtOnce; }));
+    CHECK(testing::Eventually([&] { return held == kDeletionsAtOnce; }));
   }
   void Delete(uint64_t action, const std::string& pod, const std::string& space = "db") {
     runner.RunAction({action, DeletePod{PodId(space + "/" + pod), Uid(pod), Grace::kNone}},
                      NowOn(RealExecutor()));
   }
-  // A webhook holds the deletions of a namespace until `over`.
-  void HoldDeletionsIn(const std::string& space) {
-    on_call = [this, space](kube::Exchange& exchange) {
-      if (exchange.method != "DELETE" || exchange.path.find("/" + space + "/") == std::string::npos) return;
-      ++deletions;
+  void HoldDeletionsIn(const std::string& space) { HoldCalls("DELETE", "/" + space + "/"); }
+  // A webhook holds the calls with `part` in their path until `over`.
+  void HoldCalls(const std::string& method, const std::string& part) {
+    on_call = [this, method, part](kube::Exchange& exchange) {
+      if (exchange.method != method || exchange.path.find(part) == std::string::npos) return;
+      ++held;
       while (!over && exchange.Hold(absl::Milliseconds(20))) {
       }
     };
@@ -65,7 +70,7 @@ struct RunnerFixture {
   const absl::Duration first_timeout;
   absl::Mutex mutex;
   std::map<uint64_t, Outcome> outcomes ABSL_GUARDED_BY(mutex);
-  std::atomic<size_t> deletions = 0;
+  std::atomic<size_t> held = 0;  // calls, also ones that ended since
   std::atomic<bool> over = false;
   std::function<void(kube::Exchange&)> on_call = [](auto&) {};
   FakeApi api{[](const std::string&) {}, [this](kube::Exchange& exchange) { return AnswerCall(exchange); }};
@@ -150,7 +155,7 @@ TEST_CASE("a pod does not wait behind those of another namespace that are delete
   for (uint64_t i = 1; i <= 3 * kDeletionsAtOnce; ++i) f.Delete(1000 + i, "more" + std::to_string(i));
   f.Delete(1, "web-0", "web");
   CHECK(testing::Eventually([&] { return f.HasAnswered(1); }));
-  CHECK(f.deletions <= 2 * kDeletionsAtOnce);
+  CHECK(f.held <= 2 * kDeletionsAtOnce);
   f.over = true;
 }
 
@@ -169,15 +174,16 @@ TEST_CASE("a pod does not wait behind deletions that have timed out before") {
   f.over = true;
 }
 
-TEST_CASE("a call that is asked for anew before its turn is made once, and the last one is answered") {
+TEST_CASE("a call that is asked for anew before its turn is made once, and each action is answered") {
   RunnerFixture f;
   f.HoldDeletions();
   for (uint64_t action = 1; action <= 3; ++action) f.Delete(action, "waiting");
+  for (uint64_t action = 1; action <= 2; ++action) CHECK(f.OutcomeOf(action) == Outcome::kFailed);
   f.Delete(4, "another");
   f.over = true;
   CHECK(testing::Eventually([&] { return f.HasAnswered(3) && f.HasAnswered(4); }));
-  CHECK(f.deletions == kDeletionsAtOnce + 2);
-  CHECK_FALSE(f.HasAnswered(1));
+  CHECK(f.held == kDeletionsAtOnce + 2);
+  CHECK(f.OutcomeOf(3) == Outcome::kGone);
 }
 
 TEST_CASE("a runner that stops does not wait for what a webhook holds") {
