@@ -12,7 +12,9 @@
 // - pod_workers_, 64: deletions of pods, each call of which may take 3 s; slow_pod_workers_, 64: deletions
 //   that timed out before, and may take 24 s. A webhook that holds the pods of a namespace must delay no
 //   others, so the namespaces take turns.
-// - api_workers_, 16: all other calls to the API server. These and the deletions are checked for leadership
+// - read_workers_, 8: what the API server has of a kubelet. No webhook holds that.
+// - plugin_taint_workers_, 4: the taints of silent plugins, which can wait, and may be many.
+// - api_workers_, 16: all other calls to the API server. These and the ones above are checked for leadership
 //   when their turn comes.
 // - An array's own, 8 for each array (array_hub.h).
 // - The loop's: Notify and the probes, which do not block.
@@ -35,6 +37,8 @@ ActionRunner::ActionRunner(ActionInputs inputs)
       pod_workers_(inputs_.executor, kDeletionsAtOnce),
       slow_pod_workers_(inputs_.executor, kSlowDeletionsAtOnce),
       api_workers_(inputs_.executor.MakeWorkers(kOtherCallsAtOnce)),
+      read_workers_(inputs_.executor.MakeWorkers(kReadsAtOnce)),
+      plugin_taint_workers_(inputs_.executor.MakeWorkers(kPluginTaintsAtOnce)),
       lease_workers_(inputs_.executor.MakeWorkers(3)) {}
 
 void ActionRunner::Stop() {
@@ -42,6 +46,8 @@ void ActionRunner::Stop() {
   pod_workers_.Stop();
   slow_pod_workers_.Stop();
   api_workers_->Stop();
+  read_workers_->Stop();
+  plugin_taint_workers_->Stop();
   lease_workers_->Stop();
   while (IsPolling()) poll_ended_->WaitFor(absl::InfiniteDuration());
 }
@@ -84,6 +90,10 @@ bool ActionRunner::AddWaiting(const std::string& what, WaitingCall& call) {
 }
 
 void ActionRunner::PostCall(const Action& action, std::function<void()> job) {
+  if (std::holds_alternative<ReadKubelet>(action.what)) return read_workers_->Post(std::move(job));
+  const auto* taint = std::get_if<SetTaint>(&action.what);
+  if (taint != nullptr && taint->taint == OurTaint::kPluginNotReady)
+    return plugin_taint_workers_->Post(std::move(job));
   const auto* deletion = std::get_if<DeletePod>(&action.what);
   if (deletion == nullptr) return api_workers_->Post(std::move(job));
   auto& workers = inputs_.kube.IsSlow(*deletion) ? slow_pod_workers_ : pod_workers_;

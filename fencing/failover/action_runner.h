@@ -102,7 +102,7 @@ class ActionRunner {
   int polls_ ABSL_GUARDED_BY(polls_mutex_) = 0;  // questions to other replicas that are not answered yet
   const std::unique_ptr<Signal> poll_ended_;
   FairWorkers pod_workers_, slow_pod_workers_;
-  const std::unique_ptr<Workers> api_workers_, lease_workers_;
+  const std::unique_ptr<Workers> api_workers_, read_workers_, plugin_taint_workers_, lease_workers_;
 };
 
 }  // namespace lunkeeper::fencing

@@ -18,6 +18,12 @@ std::unique_ptr<kube::KubeClient> Connect(kube::KubeConfig config) {
   return *kube::MakeKubeClient(config);
 }
 
+PutNodeFence NewFence(const std::string& node) {
+  NodeFence fence;
+  fence.node = NodeId(node);
+  return {fence};
+}
+
 // One runner, with what it needs. The hub's workers use the runner, so it is made after it.
 struct RunnerFixture {
   explicit RunnerFixture(absl::Duration timeout = absl::Seconds(10)) : first_timeout(timeout) {}
@@ -184,6 +190,35 @@ TEST_CASE("a call that is asked for anew before its turn is made once, and each 
   CHECK(testing::Eventually([&] { return f.HasAnswered(3) && f.HasAnswered(4); }));
   CHECK(f.held == kDeletionsAtOnce + 2);
   CHECK(f.OutcomeOf(3) == Outcome::kGone);
+}
+
+TEST_CASE("what is to be known of a node is read although a webhook holds the NodeFences of many others") {
+  RunnerFixture f;
+  f.HoldCalls("POST", "/nodefences");
+  for (uint64_t i = 0; i < kOtherCallsAtOnce; ++i)
+    f.runner.RunAction({100 + i, NewFence("n" + std::to_string(i) + ".b")}, NowOn(RealExecutor()));
+  REQUIRE(testing::Eventually([&] { return f.held == kOtherCallsAtOnce; }));
+  CHECK(f.RunAction({1, ReadKubelet{NodeId("new.b"), NowOn(RealExecutor())}}) == Outcome::kGone);
+  CHECK_FALSE(f.HasAnswered(100));
+  f.over = true;
+}
+
+TEST_CASE("a NodeFence is written although a webhook holds the taints of many silent plugins") {
+  RunnerFixture f;
+  f.HoldCalls("PATCH", "/nodes/");
+  NodeFacts facts;
+  facts.version = Version("1");
+  for (uint64_t i = 0; i < kOtherCallsAtOnce; ++i) {
+    const std::string node = "n" + std::to_string(i);
+    f.objects.OnNode(node, std::make_shared<NodeFacts>(facts));
+    f.runner.RunAction(
+        {100 + i, SetTaint{NodeName(node), facts.version, "silent", OurTaint::kPluginNotReady}},
+        NowOn(RealExecutor()));
+  }
+  REQUIRE(testing::Eventually([&] { return f.held > 0; }));
+  CHECK(f.RunAction({1, NewFence("new.b")}) == Outcome::kOk);
+  CHECK_FALSE(f.HasAnswered(100));
+  f.over = true;
 }
 
 TEST_CASE("a runner that stops does not wait for what a webhook holds") {

@@ -36,8 +36,13 @@ constexpr size_t kDeletionsAtOnce = 64;
 constexpr size_t kSlowDeletionsAtOnce = 64;
 // Other calls to the API server. They have their own workers, as a webhook may hold many deletions for long.
 constexpr size_t kOtherCallsAtOnce = 16;
-// Connections for these calls, for the lease and for an event, so that none waits for another.
-constexpr size_t kConnections = kDeletionsAtOnce + kSlowDeletionsAtOnce + kOtherCallsAtOnce + 2;
+// What a failover waits for and no webhook may hold, and what can wait and may be held of many nodes at once.
+constexpr size_t kReadsAtOnce = 8;
+constexpr size_t kPluginTaintsAtOnce = 4;
+// Connections for these calls, for the lease and for an event, so that none waits for another. A read takes
+// two.
+constexpr size_t kConnections =
+    kDeletionsAtOnce + kSlowDeletionsAtOnce + kOtherCallsAtOnce + 2 * kReadsAtOnce + kPluginTaintsAtOnce + 2;
 
 struct FailoverOptions {
   Settings settings;
