@@ -45,7 +45,7 @@ class CallTimes {
 
  private:
   static constexpr int kMostDoublings = 3;
-  static constexpr Span kForget = 60_s;  // what is still wanted is repeated sooner
+  static constexpr Span kForget = 3600_s;  // of many calls each waits for long until it is repeated
   struct Late {
     int times = 0;  // since it last was answered as fast as a first try has to be
     Instant at;

@@ -22,7 +22,10 @@ TEST_CASE("only a call that timed out again and again gets more time, and only w
   calls.NoteAnswer("put n2", absl::AbortedError("no"), absl::Seconds(1), Instant(136_s));
   CHECK(times(calls, "put n2") == 3);
   CHECK(times(calls, "put n1") == 24);
-  calls.NoteAnswer("put n2", late, absl::Seconds(3), Instant(160_s));
+  // A thousand deletions that are held for 24 s, 64 at once, take six minutes.
+  calls.NoteAnswer("put n2", late, absl::Seconds(3), Instant(500_s));
+  CHECK(times(calls, "put n1") == 24);
+  calls.NoteAnswer("put n2", late, absl::Seconds(3), Instant(3700_s));
   CHECK(times(calls, "put n1") == 3);
 }
 
