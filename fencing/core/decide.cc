@@ -318,6 +318,13 @@ void Decide(State& state, const NodeId& node, Classification classification) {
 }
 
 void SweepTaints(State& state) {
+  // A look from before this leader's term says nothing of a fence that the leader before has made since. An
+  // array that is down may be for long, and keeps no taint on a node.
+  const auto arrays = state.arrays.Ids();
+  if (std::any_of(arrays.begin(), arrays.end(), [&](const auto& array) {
+        return state.evidence.ArrayUp(array) && !state.arrays.IsSure(array);
+      }))
+    return;
   for (const auto& [name, node] : state.cluster.tainted()) {
     if (node->taint.empty()) continue;
     const NodeId owner(node->taint);

@@ -150,6 +150,34 @@ TEST_CASE("a look from before its term does not show a new leader that a fence i
   }
 }
 
+// The watch of the Nodes has brought the taint, and the one of the NodeFences brings the record later.
+TEST_CASE("a look from before its term does not show a new leader that a taint is left over") {
+  Leader leader;
+  Node node;
+  node.name = NameOf(kNew), node.node_id = kNew, node.taint = kNew.value();
+  leader.Step(NodeSeen{node});
+  leader.Step(Heartbeat{kNew, "boot", 1, true, {}, {}, {}, {{kArray, 3}}});
+  leader.Step(ApiSynced{});
+  leader.Step(ArrayView{kArray, leader.now, {}, {}});
+  leader.Step(LeaseSeen{"", Version("1"), leader.now});
+  leader.now += 250_ms;
+  leader.Step(Tick{});
+  REQUIRE(leader.core.Leads());
+  CHECK(leader.All<SetTaint>().empty());
+  ArrayView view{kArray, leader.now, {}, {}};
+  SECTION("the leader before fenced the node since then") {
+    view.fences.push_back({kNew, 3, {VolumeId("v1")}});
+    leader.Step(view);
+    leader.Step(Tick{});
+    CHECK(leader.All<SetTaint>().empty());
+  }
+  SECTION("no array has a fence") {
+    leader.Step(view);
+    leader.Step(Tick{});
+    CHECK(leader.All<SetTaint>().size() == 1);
+  }
+}
+
 // Its own NodeFence has no uid until a watch tells. It is written again meanwhile, which changes nothing.
 TEST_CASE("what a watch tells while a record is written is not forgotten") {
   NodeFence record = Record();
