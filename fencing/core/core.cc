@@ -77,6 +77,9 @@ void Core::HandleEvent(const Tick&) {
     classified_at_ = state_.now;
   }
   state_.outbox.PruneCalls(state_.now);
+  for (const auto& call : state_.outbox.TakeGivenUp())
+    if (const auto* put = std::get_if<PutNodeFence>(&call.what); put && Leads())
+      NoteRecordAnswer(state_, *put, Outcome::kFailed);
   if (state_.now - forgot_at_ >= kForgetEvery) state_.ForgetNodes(), forgot_at_ = state_.now;
 }
 

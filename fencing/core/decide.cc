@@ -19,7 +19,8 @@ namespace {
 constexpr Span kCollectAfter = 600_s;        // of silence: a node without a Node is over
 constexpr size_t kMostFencedInstances = 16;  // of one machine, which is closed as a whole
 constexpr size_t kMostPodsNamed = 5;         // in one report
-constexpr int kRefusalsUntilSaid = 4;        // of one record, in a row: two seconds
+// Of one record, in a row: two seconds, or 46 s where a webhook holds each until it times out.
+constexpr int kRefusalsUntilSaid = 4;
 
 Said DryRunReport(const NodeFence& fence) {
   return {"dry run: would be failed over: " + fence.cause, Refusal::kDryRun};

@@ -30,11 +30,15 @@ bool IsPausedLonger(const Action& action, Outcome outcome) {
 bool Outbox::CallOnce(const CallKey& key, decltype(Action::what) what, Instant now) {
   auto& state = keys_[key];
   if (now < state.again_at) return false;
-  if (state.id != 0) calls_.erase(state.id);
+  GiveUp(state.id);
   state = {++last_id_, now + settings_.answer_timeout, state.tries};
   actions_.push_back({state.id, std::move(what)});
   calls_.emplace(state.id, std::pair(key, actions_.back()));
   return true;
+}
+
+void Outbox::GiveUp(uint64_t id) {
+  if (auto call = calls_.extract(id)) given_up_.push_back(std::move(call.mapped().second));
 }
 
 bool Outbox::TakeTurn(const CallKey& key, Span period, Instant now) {
@@ -69,7 +73,7 @@ void Outbox::PruneCalls(Instant now) {
     // A call that is not asked for any more is done; its count of tries goes later.
     const auto keep = entry.second.tries == 0 ? Span() : settings_.answer_timeout;
     if (entry.second.again_at && now < *entry.second.again_at + keep) return false;
-    calls_.erase(entry.second.id);
+    GiveUp(entry.second.id);
     return true;
   });
 }

@@ -29,6 +29,8 @@ class Outbox {
   std::optional<Action> TakeAnswered(const Done& done, Instant now);
   bool IsWaiting(const CallKey& key) const;
   void PruneCalls(Instant now);
+  // Calls that were not answered in time. What is answered after all is not taken any more.
+  std::vector<Action> TakeGivenUp() { return std::exchange(given_up_, {}); }
 
   std::vector<Action> TakeActions() { return std::exchange(actions_, {}); }
 
@@ -39,9 +41,11 @@ class Outbox {
     int tries = 0;                    // in a row, each of which was paused longer for
   };
 
+  void GiveUp(uint64_t id);
+
   const Settings& settings_;
   uint64_t last_id_ = 0;
-  std::vector<Action> actions_;
+  std::vector<Action> actions_, given_up_;
   std::map<CallKey, PendingCall> keys_;
   std::map<uint64_t, std::pair<CallKey, Action>> calls_;
 };
