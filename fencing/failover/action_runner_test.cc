@@ -229,6 +229,18 @@ TEST_CASE("a runner that stops does not wait for what a webhook holds") {
   CHECK(NowOn(RealExecutor()) - began < 5_s);
 }
 
+TEST_CASE("an event that a webhook holds keeps no replica from its end") {
+  RunnerFixture f;
+  f.HoldCalls("POST", "/events");
+  const Instant began = NowOn(RealExecutor());
+  {
+    const auto sending = RealExecutor().StartThread([&] { f.kube.RecordEvent({.kind = "Pod"}); });
+    REQUIRE(testing::Eventually([&] { return f.held == 1; }));
+    f.kube.EndActions();
+  }
+  CHECK(NowOn(RealExecutor()) - began < 5_s);
+}
+
 TEST_CASE("a replica that does not lead may take the lease, or nobody ever would") {
   RunnerFixture f;
   f.runner.AllowWritesUntil(Instant());

@@ -358,7 +358,8 @@ void KubeActions::RecordEvent(kube::ObjectEvent event) {
     absl::MutexLock lock(&mu_);
     event.uid = last_.uid;
   }
-  const absl::Status status = kube::RecordEvent(client_, event, executor_.WallNow(), CallLimits());
+  const absl::Status status =
+      kube::RecordEvent(client_, event, executor_.WallNow(), {CallLimits().until, end_.get_token()});
   if (!status.ok())
     LogDebug("failover", "an event was not recorded", {{"error", std::string(status.message())}});
 }

@@ -77,7 +77,7 @@ class KubeActions {
   bool IsSlow(const DeletePod& call) const;
   // `name` and `version` are those of its PersistentVolume.
   Answer ChargeVolume(const fencing::ChargeVolume& call, const std::string& name, const Version& version);
-  // Ends the actions that run, and later ones, at once; but not what is done to the lease.
+  // Ends the actions and events that run, and later ones, at once; but not what is done to the lease.
   void EndActions() { end_.request_stop(); }
   // Best effort: a failure is logged at debug level only.
   void RecordEvent(kube::ObjectEvent event);

@@ -36,9 +36,9 @@ VolumeLockPublisher::VolumeLockPublisher(kube::KubeClient& client, LockPublisher
       client_, kube::Selection{kVolumeLocks}, std::move(hooks), kube::WatchTimes(), inputs_.executor);
 }
 
-// The worker checks `stopping_` before each write, so at most one call is waited for.
+// The worker's job still posts that it is over.
 VolumeLockPublisher::~VolumeLockPublisher() {
-  stopping_ = true;
+  end_.request_stop();
   worker_->Finish();
 }
 
@@ -157,10 +157,10 @@ void VolumeLockPublisher::SubmitWrites(const std::vector<Write>& writes) {
   worker_->Post([this, writes] {
     absl::Status worst;
     for (const Write& write : writes) {
-      if (stopping_ || !inputs_.may_write()) break;
+      if (end_.stop_requested() || !inputs_.may_write()) break;
       worst.Update(WriteLock(write));
     }
-    if (const std::string error(worst.message()); error != error_) {
+    if (const std::string error(worst.message()); error != error_ && !end_.stop_requested()) {
       error_ = error;
       if (!error.empty()) LogWarn("failover", "not every VolumeLock is as it should be", {{"error", error}});
     }
@@ -170,7 +170,7 @@ void VolumeLockPublisher::SubmitWrites(const std::vector<Write>& writes) {
 
 absl::Status VolumeLockPublisher::WriteLock(const Write& write) {
   const kube::ObjectRef ref{kVolumeLocks, "", write.name};
-  const kube::Limits limits{inputs_.executor.WallNow() + kLockCall};
+  const kube::Limits limits{inputs_.executor.WallNow() + kLockCall, end_.get_token()};
   const kube::Preconditions as_seen{"", write.expected.value()};
   absl::Status status;
   if (write.status.is_null()) {

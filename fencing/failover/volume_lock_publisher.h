@@ -5,13 +5,13 @@
 // write is conditional on the version that was last seen.
 //
 // The thread that runs the posted jobs uses it; a thread of its own makes the calls. Nothing fails: the next
-// sweep finds a lock that was not written. The destructor waits for a call in progress. `client` and
+// sweep finds a lock that was not written. The destructor ends a call in progress. `client` and
 // everything in `inputs` outlive it.
 
-#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -77,7 +77,7 @@ class VolumeLockPublisher {
   std::map<ArrayId, Sweep> sweeps_;
   std::map<VolumeId, Known> locks_;
   std::string error_;  // of the thread that writes
-  std::atomic<bool> stopping_ = false;
+  std::stop_source end_;
   const std::unique_ptr<Workers> worker_;
   std::unique_ptr<kube::Informer<LockFacts>> informer_;  // last: its thread uses the others
 };
