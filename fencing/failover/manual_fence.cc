@@ -143,12 +143,13 @@ std::string WhyNotInForce(const NodeFence& fence) {
 
 // A fence that is there for another reason would end with that reason. From now on it is the person's, who
 // wants it now: the orderly move that failover began has a short deadline, and a person's has a long one. Its
-// phase is taken back, as it was reached without closing the machine.
+// phase is taken back, as it was reached without closing the machine. NOT_FOUND: it is gone meanwhile.
 absl::StatusOr<NodeFence> TakeOverFence(const ManualFenceIo& io, const NodeId& node,
                                         const ManualFenceRequest& request) {
   const SteadyDeadline end(io.deadline);
   for (;;) {
     ASSIGN_OR_RETURN(const Json there, FindObject(io, kNodeFences, node.value()));
+    if (there.is_null()) return absl::NotFoundError("it is gone");
     const NodeFence fence = ReadRecord(there).fence;
     const bool hurries = fence.graceful && !request.graceful;
     if (fence.deleting || (IsByPerson(fence) && !hurries)) return fence;
@@ -210,6 +211,7 @@ absl::StatusOr<RequestedFence> CreateFence(const ManualFenceIo& io, const NodeId
                  {"spec", {{"requestedBy", request.requested_by}}}};
   if (!request.cause.empty()) object["spec"]["cause"] = request.cause;
   if (request.graceful) object["spec"]["graceful"] = true;
+  const SteadyDeadline end(io.deadline);
   for (;;) {
     const auto made = io.client.Create({kNodeFences, "", ""}, object, LimitsOf(io));
     if (made.ok()) return RequestedFence{ReadRecord(*made).fence, true};
@@ -220,8 +222,12 @@ absl::StatusOr<RequestedFence> CreateFence(const ManualFenceIo& io, const NodeId
     if (!absl::IsAlreadyExists(made.status())) return made.status();
     ASSIGN_OR_RETURN(const bool waited, WaitForOthers(io, node));
     if (waited) continue;
-    ASSIGN_OR_RETURN(const NodeFence taken, TakeOverFence(io, node, request));
-    return RequestedFence{taken, false};
+    const auto taken = TakeOverFence(io, node, request);
+    if (taken.ok()) return RequestedFence{*taken, false};
+    if (!absl::IsNotFound(taken.status())) return taken.status();
+    // Gone between two calls; or it never was there, and a webhook refuses the new one as if it were.
+    if (end.left() <= kFollowEvery) return made.status();
+    absl::SleepFor(kFollowEvery);
   }
 }
 

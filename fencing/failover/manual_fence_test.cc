@@ -53,7 +53,12 @@ struct HandRig {
     });
   }
 
-  FakeApi api;
+  std::function<void(kube::Exchange&)> on_call = [](auto&) {};
+  FakeApi api{[](const std::string&) {},
+              [this](kube::Exchange& exchange) {
+                on_call(exchange);
+                return false;
+              }};
   std::unique_ptr<kube::KubeClient> client = api.Client();
   std::vector<std::string> lines;
   std::unique_ptr<Periodic> controller;
@@ -155,6 +160,23 @@ TEST_CASE("a fence is lifted by the node's name; one that waits for its node say
   CHECK(rig.api.Get(rig.Path()).is_null());
   CHECK(RequestManualUnfence(rig.Hand(), "n1").ok());
   CHECK_THAT(rig.Said(), Catch::Contains("node n1 is not fenced"));
+}
+
+TEST_CASE("a node is fenced although its old NodeFence goes while the request finds it") {
+  HandRig rig;
+  rig.api.Put(rig.Path(), {{"spec", {{"requestedBy", "evidence"}}}, {"status", {{"phase", "Moved"}}}});
+  const std::string method = GENERATE("GET", "PATCH");
+  const int calls = method == "GET" ? GENERATE(1, 2) : 1;
+  int left = calls;
+  rig.on_call = [&](const kube::Exchange& exchange) {
+    if (exchange.method == method && exchange.path.find("/nodefences") != std::string::npos && left-- == 1)
+      rig.api.Remove(rig.Path());
+  };
+  rig.Controller(InForce());
+  CHECK(rig.Fence("n1").ToString() == "OK");
+  CHECK(left <= 0);
+  CHECK(rig.api.CountWrites("POST ") == 1);
+  CHECK_THAT(rig.Said(), Catch::Contains("is fenced"));
 }
 
 TEST_CASE(
