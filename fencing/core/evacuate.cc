@@ -72,15 +72,15 @@ void AskToLeave(State& state, const Pod& pod) {
 }
 
 // It was fenced from the node, and the array has not given it back. An array that was restored from a copy
-// may have forgotten the fence; its devices on the node are cut off all the same.
+// may have forgotten the fence; its devices on the node are cut off all the same. A look from before the
+// device was there says nothing: the volume may have been granted anew since.
 bool IsCutOff(const State& state, const Assessment& seen, const ArrayId& array, const VolumeId& volume) {
   const auto fence = seen.fences.find(array);
   if (fence != seen.fences.end() && fence->second.volumes.contains(volume))
     return state.arrays.IsSure(array, seen.record.node);
   const auto recorded = seen.record.volumes.find(array);
   return seen.record.generations.contains(array) && recorded != seen.record.volumes.end() &&
-         recorded->second.contains(volume) && state.evidence.ArrayUp(array) &&
-         !state.evidence.HoldsVolume(seen.record.node, array, volume);
+         recorded->second.contains(volume) && state.evidence.LacksVolume(seen.record.node, array, volume);
 }
 
 bool UsesFencedDevice(const State& state, const Pod& pod, const Assessment& seen, const VolumeSet& present) {

@@ -96,6 +96,7 @@ void Evidence::NoteEvent(Heartbeat heartbeat, Instant now) {
     if (hangs(volume)) node.hanging_since.emplace(volume, now);
   if (heartbeat.kubelet_ok) node.hung_since.reset();
   if (!heartbeat.kubelet_ok && !node.hung_since) node.hung_since = now;
+  if (heartbeat.present != node.heartbeat.present) node.present_since = now;
   node.heard = true;
   node.closed = false;
   node.heartbeat_at = now;
@@ -270,6 +271,14 @@ bool Evidence::HoldsVolume(const NodeId& id, const ArrayId& array, const VolumeI
   if (node == nodes_.end()) return false;
   const auto* side = node->second.Find(array);
   return side != nullptr && side->HoldsVolume(volume);
+}
+
+bool Evidence::LacksVolume(const NodeId& id, const ArrayId& array, const VolumeId& volume) const {
+  const auto node = nodes_.find(id);
+  const auto channel = arrays_.find(array);
+  if (node == nodes_.end() || channel == arrays_.end() || !channel->second.viewed_at) return false;
+  const Instant asked = *channel->second.viewed_at - channel->second.took;
+  return channel->second.up && !(asked < node->second.present_since) && !HoldsVolume(id, array, volume);
 }
 
 NodeId Evidence::HeldByOtherInstance(const NodeId& id, const ArrayId& array, const VolumeId& volume) const {

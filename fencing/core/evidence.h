@@ -78,14 +78,14 @@ class Evidence {
                Instant now) const;
   // Heartbeats of another instance of its name arrive, and its own do not.
   bool HasSuccessor(const NodeId& node, Instant now) const;
-  // By the network.
-  bool Arrives(const NodeEvidence& node, Instant now) const;
+  bool Arrives(const NodeEvidence& node, Instant now) const;  // by the network
   // Heartbeats of any instance of the machine arrive, or land on an array: its plugin runs.
   bool HearsPlugin(const Node& node, Instant now) const;
   // The nodes that exist and whose heartbeats arrive. One machine counts once, whatever it calls itself.
   int CountArriving(Instant now) const;
-  // By the last view of the array.
+  // By the last view of the array. Lacks: one that is newer than what the node says is on it.
   bool HoldsVolume(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
+  bool LacksVolume(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
   // Another instance of this node's name that holds `volume`; none: empty.
   NodeId HeldByOtherInstance(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
   // Its heartbeats land on the array; or it never had any, and the array is up.

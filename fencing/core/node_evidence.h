@@ -39,7 +39,8 @@ struct NodeEvidence {
   std::optional<Instant> kicks_since;
   // It has shown life since then, by the network or on an array, without a long gap; empty: since it was met.
   std::optional<Instant> here_since;
-  Heartbeat heartbeat;  // the last one
+  Heartbeat heartbeat;    // the last one
+  Instant present_since;  // what is on the node, as it says
   std::map<VolumeId, Instant> hanging_since;
   std::map<std::string, uint64_t> other_boots;  // than the last heartbeat's, with the last sequence of each
   std::vector<ArraySide> arrays;                // one for each that shows anything of it, by number
