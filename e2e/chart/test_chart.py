@@ -107,6 +107,8 @@ BAD_VALUES = {
     ),
     "a memory limit for the data path": ("datapath.resources.limits.memory=64Mi", "'limits' not allowed"),
     "a sidecar without a tag": ("sidecars.resizer.image=csi-resizer", "/sidecars/resizer/image"),
+    "half a digest": ("sidecars.resizer.image=csi-resizer:v1@sha256:12", "/sidecars/resizer/image"),
+    "half a digest and no tag": ("sidecars.resizer.image=csi-resizer@sha256:12", "/sidecars/resizer/image"),
     "a relative kubelet folder": ("node.kubeletDir=var/lib/kubelet", "/node/kubeletDir"),
     "a budget of nothing": ("failover.budgetPercent=0", "/failover/budgetPercent"),
     "a mass of nothing": ("failover.massPercent=0", "/failover/massPercent"),

@@ -229,38 +229,6 @@ def test_no_container_of_the_plugin_can_change_its_image(values):
             assert container["securityContext"]["readOnlyRootFilesystem"] is True, (name, container["name"])
 
 
-def test_the_image_may_be_named_by_its_digest(values):
-    digest = f"sha256:{'a' * 64}"
-    specs = pods(render(values({**ONE_ARRAY, "image": {"tag": "1", "digest": digest}})))
-    image = f"ghcr.io/lunkeeper/lunkeeper:1@{digest}"
-    assert {spec["containers"][0]["image"] for spec in specs.values()} == {image}
-
-
-@pytest.mark.parametrize(
-    "registry",
-    ["mirror.example:5000", "mirror.example/csi", "localhost"],
-    ids=["port", "folder", "localhost"],
-)
-def test_all_images_may_come_from_one_mirror(values, registry):
-    content = {
-        **LOCAL_ARRAY,
-        "global": {"imageRegistry": registry, "of": "another chart"},
-        "image": {"repository": "lunkeeper/own", "tag": "1"},
-        "snapshots": {"enabled": True, "metadata": {"enabled": True}},
-    }
-    things = render(values(content))
-    used = {each["image"] for spec in every_pod(things).values() for each in spec["containers"]}
-    sidecars = yaml.safe_load((CHART / "values.yaml").read_text())["sidecars"]
-    mirrored = {
-        each["image"].replace("registry.k8s.io", registry)
-        for each in sidecars.values()
-        if isinstance(each, dict) and "image" in each
-    }
-    assert len(mirrored) == 4 and used == {f"{registry}/lunkeeper/own:1", *mirrored}
-    (test_pod,) = (thing for thing in things if thing["kind"] == "Pod")
-    assert test_pod["spec"]["containers"][0]["image"] == f"{registry}/lunkeeper/own:1"
-
-
 def test_every_setting_that_is_allowed_has_a_default_and_a_place_in_the_values():
     schema = json.loads((CHART / "values.schema.json").read_text())
 

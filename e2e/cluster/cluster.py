@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 from typing import TextIO
 
-from cluster import cgroups, images, loops, network, node, programs
+from cluster import cgroups, images, loops, network, node, programs, sidecars
 from cluster.control_plane import ControlPlane
 from cluster.host import Host
 from cluster.kubectl import Kubectl, condition
@@ -30,12 +30,6 @@ NODES = {"node-1": 11, "node-2": 12, "node-3": 13}
 SPARES = {"node-4": 14, "node-5": 15}  # for tests that need more, or another machine: `join`
 READY_SECONDS = 120
 LUNKEEPER_IMAGE = "ghcr.io/lunkeeper/lunkeeper:0.1.0"  # as the chart names it
-SIDECARS = {
-    "csi-provisioner": "external-provisioner/v6",
-    "csi-resizer": "external-resizer/v2",
-    "csi-snapshot-metadata": "external-snapshot-metadata",
-    "csi-snapshotter": "external-snapshotter/v8",
-}
 BUSYBOX_IMAGE = "lunkeeper.test/busybox:1"
 # One of another Kubernetes is another cluster: tests of this one must not find it.
 USUAL_NAME = "default" if programs.CHOSEN == programs.NEWEST else f"kubernetes-{programs.CHOSEN}"
@@ -121,17 +115,13 @@ class Cluster:
     def images(self) -> list[Path]:
         """The tars of every image that pods of this cluster name."""
         folder = self.folder.parent / "images"
-        versions = programs.versions()
-        sidecars = [
-            images.sidecar(
-                f"registry.k8s.io/sig-storage/{name}:{versions[f'github.com/kubernetes-csi/{module}']}",
-                programs.path(name),
-            ).write(folder / f"{name}.tar")
-            for name, module in SIDECARS.items()
+        built = [
+            images.sidecar(sidecars.names(name), programs.path(name)).write(folder / f"{name}.tar")
+            for name in sidecars.MODULES
         ]
         return [
             images.lunkeeper(LUNKEEPER_IMAGE, self.binary).write(self.folder / "lunkeeper.tar"),
-            *sidecars,
+            *built,
             images.pause(node.SANDBOX_IMAGE).write(folder / "pause.tar"),
             images.writer(BUSYBOX_IMAGE).write(folder / "busybox.tar"),
         ]

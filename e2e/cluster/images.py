@@ -31,7 +31,8 @@ class Image:
         root: roots.Root = roots.HOST,
     ) -> None:
         self.root = root
-        self.name, self.entrypoint, self.command = name, list(entrypoint), list(command)
+        self.names = [name]
+        self.entrypoint, self.command = list(entrypoint), list(command)
         self.files: dict[str, Path] = {}
         self.links: dict[str, str] = {}
         self.folders = {"tmp": 0o1777, "etc": 0o755, "run": 0o755, "var/lib": 0o755}
@@ -73,10 +74,10 @@ class Image:
         ).encode()
         config_name = f"{hashlib.sha256(config).hexdigest()}.json"
         manifest = json.dumps(
-            [{"Config": config_name, "RepoTags": [self.name], "Layers": [f"{digest}/layer.tar"]}]
+            [{"Config": config_name, "RepoTags": self.names, "Layers": [f"{digest}/layer.tar"]}]
         ).encode()
-        stamp = path.with_suffix(".stamp")
-        if path.exists() and stamp.exists() and stamp.read_text() == config_name + self.name:
+        stamp, content = path.with_suffix(".stamp"), " ".join([config_name, *self.names])
+        if path.exists() and stamp.exists() and stamp.read_text() == content:
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
         with tarfile.open(path.with_suffix(".new"), "w") as out:
@@ -87,7 +88,7 @@ class Image:
             ):
                 _add_file(out, name, data, 0o644)
         os.replace(path.with_suffix(".new"), path)
-        stamp.write_text(config_name + self.name)
+        stamp.write_text(content)
         return path
 
     def _layer(self) -> bytes:
@@ -129,8 +130,11 @@ def lunkeeper(name: str, binary: Path, root: roots.Root = roots.HOST) -> Image:
     return image.add_busybox(SHELL)
 
 
-def sidecar(name: str, binary: Path) -> Image:
-    return Image(name, entrypoint=[f"/{binary.name}"]).add(f"/{binary.name}", binary)
+def sidecar(names: Iterable[str], binary: Path) -> Image:
+    first, *others = names
+    image = Image(first, entrypoint=[f"/{binary.name}"]).add(f"/{binary.name}", binary)
+    image.names += others
+    return image
 
 
 def busybox(name: str) -> Image:

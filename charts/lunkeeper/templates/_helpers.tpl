@@ -18,6 +18,14 @@
 {{- $image }}
 {{- end }}
 
+{{/* A sidecar's image. Called with the root and the sidecar's name among the settings. */}}
+{{- define "lunkeeper.sidecarImage" -}}
+{{- $root := index . 0 }}
+{{- $image := (index $root.Values.sidecars (index . 1)).image }}
+{{- if not $root.Values.sidecars.byDigest }}{{ $image = regexReplaceAll "(:[\\w.-]+)@.*" $image "${1}" }}{{ end }}
+{{- include "lunkeeper.inRegistry" (list $root $image) }}
+{{- end }}
+
 {{- define "lunkeeper.image" -}}
 {{ include "lunkeeper.inRegistry" (list . .Values.image.repository) }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
