@@ -18,7 +18,18 @@ constexpr char kXfs[] = "xfs";
 constexpr int kFailuresOfShutDown = 2;
 bool MaySayShutDown(const absl::Status& status) { return absl::IsInternal(status); }
 
+absl::Status AskUsage(Filesystem& filesystem, const std::string& mount_point) {
+  return filesystem.UsageOf(mount_point, absl::Now() + kLongestWait).status();
+}
+
 }  // namespace
+
+bool HasShutDown(const Mount& mount, Filesystem& filesystem) {
+  if (mount.type != kXfs) return false;
+  int failures = 0;
+  while (failures < kFailuresOfShutDown && MaySayShutDown(AskUsage(filesystem, mount.target))) ++failures;
+  return failures == kFailuresOfShutDown;
+}
 
 std::vector<VolumeId> ClosedVolumes::ListVolumes(const std::vector<Device>& devices) {
   std::vector<VolumeId> closed;
@@ -54,7 +65,7 @@ void ClosedVolumes::AskNext(const std::vector<Mount>& mounts, const std::set<dev
   auto next = targets.upper_bound(asked_last_);
   if (next == targets.end()) next = targets.begin();
   asked_last_ = next->first;
-  const absl::Status status = filesystem_.UsageOf(next->second, absl::Now() + kLongestWait).status();
+  const absl::Status status = AskUsage(filesystem_, next->second);
   if (status.ok()) failures_.erase(next->first);
   if (MaySayShutDown(status)) ++failures_[next->first];
 }

@@ -16,6 +16,9 @@ namespace lunkeeper {
 // The mount was made for writing, and its file system has closed itself to writes since.
 inline bool HasClosedItself(const Mount& mount) { return mount.file_system_read_only && !mount.read_only; }
 
+// The same of an XFS, which is asked, twice at most. False also where it does not answer within a moment.
+bool HasShutDown(const Mount& mount, Filesystem& filesystem);
+
 class ClosedVolumes {
  public:
   // Both outlive it.

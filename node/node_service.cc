@@ -43,7 +43,7 @@ NodeService::NodeService(NodeServiceOptions options, Initiator& initiator, Initi
                          Filesystem& filesystem, Mounter& mounter, GrantSource* grants)
     : options_(std::move(options)),
       stager_(options_.node, initiator, filesystem, mounter, grants),
-      publisher_(initiator, mounter, grants, stager_, options_.stages_for_publish),
+      publisher_(initiator, filesystem, mounter, grants, stager_, options_.stages_for_publish),
       mounted_(initiator, filesystem, mounter),
       health_(prober, filesystem, mounter, grants),
       sweeper_(options_.grace_period, options_.idle_period, options_.doubt, stager_, initiator, mounter,

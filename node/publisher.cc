@@ -77,17 +77,19 @@ absl::Status Publisher::StageUnmounted(const PublishRequest& request, const Devi
 
 // Kubelet keeps a volume staged for as long as any pod of the node wants it. So the pod that follows at once
 // on the last one, in a rollout or after a deletion by force, would get a file system that has closed itself
-// after an error, and get it so at each new try. Once nobody is on it, it is checked and mounted anew.
+// after an error, and get it so at each new try. Once nobody is on it, it is checked and mounted anew. A
+// reader gets an ext4 as it is; of an XFS that has shut down nothing can be read.
 absl::Status Publisher::ReopenClosed(const PublishRequest& request, const Device& device,
                                      const std::vector<Mount>& mounts) {
   const Mount* staged = TopMountAt(mounts, request.staging_path);
-  const bool closed = staged != nullptr && HasClosedItself(*staged) && !WantsReadOnly(request, device);
-  if (!closed) return absl::OkStatus();
+  if (staged == nullptr) return absl::OkStatus();
+  const bool closed = HasClosedItself(*staged) && !WantsReadOnly(request, device);
+  if (!closed && !HasShutDown(*staged, filesystem_)) return absl::OkStatus();
   if (TopMountAt(mounts, request.target_path) != nullptr) return absl::OkStatus();  // a repeated call
   for (const Mount& mount : mounts) {
     if (mount.target == request.staging_path) continue;
     return RefuseVolume(request.volume,
-                        absl::StrCat("its file system met an error and became read-only, and ", mount.target,
+                        absl::StrCat("its file system met an error and closed itself, and ", mount.target,
                                      " uses it; end that pod, and it is checked and mounted anew"));
   }
   return stager_.StageAgain(ToStageRequest(request), device);

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "devices/datapath/initiator.h"
+#include "devices/filesystem/filesystem.h"
 #include "devices/filesystem/mounter.h"
 #include "node/capability.h"
 #include "node/device_mounts.h"
@@ -38,9 +39,11 @@ class Publisher {
  public:
   // `grants` may be null: then nobody is asked whether the node still has its grant. All outlive this.
   // `stages_unstaged`: NodeServiceOptions::stages_for_publish.
-  Publisher(Initiator& initiator, Mounter& mounter, GrantSource* grants, Stager& stager, bool stages_unstaged)
+  Publisher(Initiator& initiator, Filesystem& filesystem, Mounter& mounter, GrantSource* grants,
+            Stager& stager, bool stages_unstaged)
       : stages_unstaged_(stages_unstaged),
         initiator_(initiator),
+        filesystem_(filesystem),
         mounter_(mounter),
         grants_(grants),
         stager_(stager),
@@ -68,6 +71,7 @@ class Publisher {
 
   const bool stages_unstaged_;
   Initiator& initiator_;
+  Filesystem& filesystem_;
   Mounter& mounter_;
   GrantSource* const grants_;
   Stager& stager_;

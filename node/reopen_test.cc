@@ -71,4 +71,52 @@ TEST_CASE("a reader gets a file system that closed itself as it is") {
   CHECK_FALSE(f.IsChecked());
 }
 
+namespace {
+
+// The mount table shows nothing of it.
+struct ShutXfsFixture : NodeFixture {
+  ShutXfsFixture() {
+    capability = Capability(AccessMode::SINGLE_NODE_MULTI_WRITER, /*block=*/false, "xfs");
+    REQUIRE(Stage() == StatusCode::OK);
+    REQUIRE(Publish() == StatusCode::OK);
+    next = PublishRequest();
+    next.set_target_path(other_target);
+  }
+  void AnswerEio(int times) {
+    for (int i = 0; i < times; ++i) filesystem.FailNext("UsageOf", absl::InternalError("Input/output error"));
+  }
+
+  csi::v1::NodePublishVolumeRequest next;
+};
+
+}  // namespace
+
+TEST_CASE("an XFS that has shut itself down is mounted anew for the next pod, which may be a reader") {
+  ShutXfsFixture f;
+  f.next.set_readonly(GENERATE(false, true));
+  f.AnswerEio(2);
+  CHECK(f.Publish(f.next) == StatusCode::FAILED_PRECONDITION);
+  CHECK(f.message.find(f.target) != std::string::npos);
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  f.AnswerEio(2);
+  f.mounter.FailNext("WriteBack", absl::DataLossError("Input/output error"));
+  CHECK(f.Publish(f.next) == StatusCode::OK);
+  CHECK(f.filesystem.Called("Check"));
+  CHECK(f.MountCount() == 2);
+  REQUIRE(f.Unpublish(f.volume.value(), f.other_target) == StatusCode::OK);
+  CHECK(f.Unstage() == StatusCode::DATA_LOSS);
+}
+
+TEST_CASE("an XFS that answers late, or only the second time, is published as it is") {
+  ShutXfsFixture f;
+  if (GENERATE(false, true)) {
+    f.AnswerEio(1);
+  } else {
+    f.filesystem.FailNext("UsageOf", absl::DeadlineExceededError("a slow array"));
+  }
+  CHECK(f.Publish(f.next) == StatusCode::OK);
+  CHECK_FALSE(f.filesystem.Called("Check"));
+  CHECK(f.MountCount() == 3);
+}
+
 }  // namespace lunkeeper

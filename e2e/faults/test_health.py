@@ -129,6 +129,20 @@ def test_a_file_system_that_met_an_error_is_read_only(rig):
     volume.down().delete()
 
 
+def test_an_xfs_that_has_shut_down_is_mounted_anew_for_the_next_pod(rig):
+    """Kubelet unstages nothing between two pods of a rollout."""
+    volume = Volume(rig, rig.nodes[0], "shut", fs="xfs").up()
+    subprocess.run(["xfs_io", "-x", "-c", "shutdown", volume.target], check=True)
+    volume.unpublish().publish()
+    volume.path().write_bytes(b"it can be written again")
+    assert_well(volume)
+    volume.unpublish()
+    with pytest.raises(grpc.RpcError) as lost:
+        volume.unstage()
+    assert lost.value.code() == grpc.StatusCode.DATA_LOSS
+    volume.unstage().delete()
+
+
 @pytest.mark.files
 def test_thin_volumes_of_a_full_pool_are_degraded(rig):
     volume = Volume(rig, rig.nodes[0], "thin", block=True, size=16 * MIB).up()

@@ -90,7 +90,7 @@ void FakeFilesystem::SetContent(FilesystemProbe content) {
 
 void FakeFilesystem::FailNext(const std::string& call, absl::Status status) {
   absl::MutexLock lock(&mu_);
-  failures_[call] = std::move(status);
+  failures_.emplace(call, std::move(status));
 }
 
 std::vector<std::string> FakeFilesystem::Calls() {

@@ -23,7 +23,7 @@ class FakeFilesystem final : public Filesystem {
 
   // What Probe finds on devices nothing was made on; blank unless set.
   void SetContent(FilesystemProbe content);
-  // The next call of this name fails with `status`, once.
+  // The next call of this name that has no such failure yet fails with `status`, once.
   void FailNext(const std::string& call, absl::Status status);
   // Names of the calls made so far that change a device ("Make", "Check", "GrowUnmounted", "GrowMounted").
   std::vector<std::string> Calls();
@@ -35,7 +35,7 @@ class FakeFilesystem final : public Filesystem {
   absl::Mutex mu_;
   FilesystemProbe unmade_ ABSL_GUARDED_BY(mu_){.content = Content::kBlank};
   std::map<std::string, FilesystemProbe> made_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, absl::Status> failures_ ABSL_GUARDED_BY(mu_);
+  std::multimap<std::string, absl::Status> failures_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> calls_ ABSL_GUARDED_BY(mu_);
 };
 
