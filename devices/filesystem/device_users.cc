@@ -121,14 +121,14 @@ absl::StatusOr<bool> IsInUse(const std::string& device, absl::Time deadline) {
 }  // namespace
 
 absl::Status AwaitUnused(const std::string& device, absl::Time deadline) {
-  const SteadyDeadline limit(std::min(deadline - absl::Now(), kLongestWait));
+  const SteadyDeadline call(deadline), limit(std::min(call.left(), kLongestWait));
   while (true) {
     ASSIGN_OR_RETURN(const bool in_use, IsInUse(device, deadline));
     if (!in_use) return absl::OkStatus();
     if (limit.left() <= kBetweenLooks) {
       const absl::Status used = StaysInUse(device);
       // A short wait proves nothing of a user that only passes by, as a container that starts.
-      const bool cut_short = absl::IsFailedPrecondition(used) && deadline - absl::Now() <= kBetweenLooks;
+      const bool cut_short = absl::IsFailedPrecondition(used) && call.left() <= kBetweenLooks;
       return cut_short ? absl::DeadlineExceededError(used.message()) : used;
     }
     absl::SleepFor(kBetweenLooks);
