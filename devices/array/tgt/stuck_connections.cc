@@ -45,22 +45,35 @@ bool TakesMore(const UniqueFd& socket) {
 void StuckConnections::EndStuck(const std::vector<TgtConnection>& listed) {
   const absl::MutexLock lock(&mu_);
   for (const TgtConnection& each : listed) peers_.insert(each.address);
+  if (!IsTimeToLook()) return;
+  if (const auto tgtd = tgt_->FindProcess(); tgtd.ok()) GoThrough(*tgtd, &peers_);
+  peers_.clear();
+}
+
+void StuckConnections::EndAllStuck(pid_t tgtd) {
+  const absl::MutexLock lock(&mu_);
+  if (IsTimeToLook()) GoThrough(tgtd, nullptr);
+}
+
+bool StuckConnections::IsTimeToLook() {
   const SteadyTime now = std::chrono::steady_clock::now();
-  if (now - looked_at_ < kBetweenLooks) return;
+  if (now - looked_at_ < kBetweenLooks) return false;
   if (now - looked_at_ > kForgotten) progress_.clear();  // nobody saw whether they took more in between
   looked_at_ = now;
-  const auto tgtd = tgt_->FindProcess();
-  const absl::Status looked = tgtd.ok() ? GoThrough(*tgtd) : absl::OkStatus();
-  peers_.clear();
+  return true;
+}
+
+void StuckConnections::GoThrough(pid_t tgtd, const std::set<std::string>* peers) {
+  const absl::Status looked = TryToGoThrough(tgtd, peers);
   if (looked.ok() || std::exchange(refused_, true)) return;
   LogWarn(
       "array",
       "tgtd's connections cannot be looked into: a node that dies while it reads is fenced when TCP gives "
       "its connection up, after up to a quarter of an hour",
-      {{"process", absl::StrCat(*tgtd)}, {"error", std::string(looked.message())}});
+      {{"process", absl::StrCat(tgtd)}, {"error", std::string(looked.message())}});
 }
 
-absl::Status StuckConnections::GoThrough(pid_t tgtd) {
+absl::Status StuckConnections::TryToGoThrough(pid_t tgtd, const std::set<std::string>* peers) {
   const std::set<uint16_t> ports = PortsOf(portals_());
   const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, tgtd, 0)));
   if (!handle) return absl::OkStatus();  // it has ended
@@ -77,9 +90,11 @@ absl::Status StuckConnections::GoThrough(pid_t tgtd) {
         const uint64_t cookie = CookieOf(socket);
         const auto before = progress_.find(cookie);
         Progress& progress = seen[cookie] = before == progress_.end() ? first : before->second;
-        if (!IsStuck(info->tcpi_bytes_acked, looked_at_, progress) || !peers_.contains(peer)) return;
+        const bool ends = peers == nullptr || peers->contains(peer);
+        if (!IsStuck(info->tcpi_bytes_acked, looked_at_, progress) || !ends) return;
         LogWarn("array",
-                "a connection was ended whose peer takes no answers, and whose target is to be closed",
+                absl::StrCat("a connection was ended whose peer takes no answers, and ",
+                             peers == nullptr ? "for which tgtd waits" : "whose target is to be closed"),
                 {{"peer", peer}});
         ::shutdown(socket.get(), SHUT_RDWR);
       });

@@ -37,6 +37,10 @@ class StuckConnections {
   // next to nothing. tgtd tells only the address: a stuck connection from there to another target ends, too,
   // and its node logs in again.
   void EndStuck(const std::vector<TgtConnection>& listed) ABSL_LOCKS_EXCLUDED(mu_);
+  // This tgtd answers nobody: it may be that it waits for a peer that takes no answer, and with it everybody
+  // else (docs/tgt.md). Whichever peers take nothing more have their connections ended, as above. To be
+  // called until it answers.
+  void EndAllStuck(pid_t tgtd) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   using SteadyTime = std::chrono::steady_clock::time_point;
@@ -48,7 +52,11 @@ class StuckConnections {
     SteadyTime counting_since;  // this time
   };
 
-  absl::Status GoThrough(pid_t tgtd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool IsTimeToLook() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Null: whichever peers.
+  void GoThrough(pid_t tgtd, const std::set<std::string>* peers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status TryToGoThrough(pid_t tgtd, const std::set<std::string>* peers)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static bool IsStuck(uint64_t acknowledged, SteadyTime now, Progress& progress);
 
   const TgtClient* const tgt_;

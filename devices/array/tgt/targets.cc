@@ -326,6 +326,8 @@ absl::Status TargetTable::AdoptEmptyTargets(const std::map<int32_t, TgtTarget>& 
     if (!generation || *generation > last) continue;
     ASSIGN_OR_RETURN(const std::optional<GrantRow> row, catalogue.grants().FindGeneration(*generation));
     if (row) continue;
+    // What tgtd shows has the alias of each session in it, in which an initiator may write anything.
+    if (!absl::IsNotFound(tgt_->DeleteLun(number))) continue;
     empty_.Add(number);
     --serving;
   }

@@ -73,6 +73,7 @@ TgtDaemon::TgtDaemon(TgtDaemonOptions options, TgtClient& client, ImageOpenings*
       lock_(options_.lock_path),
       output_(options_.output_path, [](const std::string& line) { LogInfo("tgtd", line); }),
       connections_(options_.portals),
+      stuck_(&client_, [this] { return options_.portals; }),
       stop_(::eventfd(0, EFD_CLOEXEC)) {}
 
 void TgtDaemon::StopWatching() {
@@ -358,6 +359,7 @@ void TgtDaemon::LookWhetherItAnswers() {
   look.TalkOnlyTo(process_.pid);
   const auto open = look.ListPortals();
   if (open.ok()) answered_ = now();
+  if (!open.ok()) stuck_.EndAllStuck(process_.pid);
   if (open.ok() && openings_ != nullptr) openings_->NoteAnswer();
   if (open.ok() && absl::FromChrono(now() - opened_) >= kOpenAgainAfter) OpenMissingPortals(*open);
   const bool hangs = absl::FromChrono(now() - answered_) >= kHangsAfter;

@@ -7,15 +7,14 @@
 // an ephemeral loopback port, which is closed before the first target exists). Thread-safe. One thread
 // watches, and another one ticks, which may wait for a disk; the destructor joins both and leaves tgtd alone.
 //
-// A tgtd that hangs is reported, and not killed: it may be waiting for a disk, and then the next one would
-// too, and initiators that could have waited would have to log in anew. But one that hangs while it opens an
-// image that may be silent alone is killed, and the next one goes on without that image (image_openings.h),
-// also where an agent before this one had it open the image.
+// A tgtd that hangs is reported, and not killed: the next one might wait for the same disk, and initiators
+// would have to log in anew. What ends is a connection whose peer takes no answers (stuck_connections.h). And
+// one that hangs while it opens an image that may be silent alone is killed, and the next one goes on without
+// that image (image_openings.h), also where an agent before this one had it open the image.
 
 #include <sys/types.h>
 
 #include <chrono>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -33,6 +32,7 @@
 #include "base/steady_mutex.h"
 #include "base/unique_fd.h"
 #include "devices/array/tgt/image_openings.h"
+#include "devices/array/tgt/stuck_connections.h"
 #include "devices/array/tgt/surplus_connections.h"
 #include "devices/array/tgt/tgt_client.h"
 #include "devices/array/tgt/tgtd_lock.h"
@@ -87,11 +87,11 @@ class TgtDaemon {
   absl::Status WaitReady(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   // UNAVAILABLE: tgtd is being started again, or hangs; the message says what to do. Answers at once.
   absl::Status CheckAnswering() const ABSL_LOCKS_EXCLUDED(mu_);
-  // The portals that are open; all of them while that is not known, or none is. An address that is not there
-  // may be another host's, and what is not open must not be said to nodes.
+  // All of them while that is not known, or none is. An address that is not there may be another host's, and
+  // what is not open must not be said to nodes.
   std::vector<std::string> ListOpenPortals() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Holds tgtd for a moment (tgtd_pause.h). Its threads look after tgtd meanwhile as ever: what takes so
-  // short is no hang. UNAVAILABLE: it cannot be held; it is just being started again, say.
+  // Holds tgtd for a moment (tgtd_pause.h), which is no hang. UNAVAILABLE: it is just being started again,
+  // say.
   absl::StatusOr<std::unique_ptr<TgtdPause>> PauseTgtd() const ABSL_LOCKS_EXCLUDED(mu_);
   uint64_t CountDeaths() const ABSL_LOCKS_EXCLUDED(mu_);  // of tgtd, since StartServing()
   uint64_t CountRefusedLogins() const { return output_.refused_logins(); }
@@ -131,6 +131,7 @@ class TgtDaemon {
   const TgtdLock lock_;
   TgtdOutput output_;               // used as process_ is
   SurplusConnections connections_;  // likewise
+  StuckConnections stuck_;          // likewise
   UniqueFd stop_;                   // an eventfd
   Process process_;                 // StartServing(), then the watching thread
   std::thread watcher_;
