@@ -15,6 +15,9 @@
 //   blank --MarkUnfinished--> marked --the tool--> marked file system --ClearUnfinished--> file system
 //                               ^                          |
 //                               +--------------------------+  killed anywhere: the next Make starts here
+//
+// A device that grows then has its mark no more where it is looked for. So a tool that failed, as on a full
+// pool, is cleaned up after at once (WipeUnfinished): its device is blank also without the mark.
 
 #include "devices/filesystem/device_image.h"
 
@@ -46,6 +49,7 @@ namespace {
 constexpr uint64_t kHeadBytes = 2 * kMiB + 256 * 1024;
 constexpr uint64_t kTailBytes = 2 * kMiB;
 constexpr size_t kChunk = 64 * 1024;
+constexpr size_t kPiece = 4096;
 // A file system is never larger in whole blocks than this below its device.
 constexpr uint64_t kLargestBlock = 64 * 1024;
 
@@ -137,15 +141,32 @@ int CopyEdges(const char* device_path, int image, int out) {
 }
 
 // Writes only where there is something: mostly there is nothing, and a look at the device has just read it.
+// And a full pool refuses what was never written, while what is there can be written over.
 int ZeroRange(int device, uint64_t begin, uint64_t end) {
   char there[kChunk];
   for (uint64_t at = begin; at < end; at += kChunk) {
     const size_t size = static_cast<size_t>(std::min<uint64_t>(kChunk, end - at));
     if (const int error = ReadFully(device, there, size, at)) return error;
-    if (std::memcmp(there, kZeroes, size) == 0) continue;
-    if (const int error = WriteFully(device, kZeroes, size, at)) return error;
+    for (size_t piece = 0; piece < size; piece += kPiece) {
+      const size_t part = std::min(kPiece, size - piece);
+      if (std::memcmp(there + piece, kZeroes, part) == 0) continue;
+      if (const int error = WriteFully(device, kZeroes, part, at + piece)) return error;
+    }
   }
   return 0;
+}
+
+int WipeEdges(int device, uint64_t bytes) {
+  if (const int error = ZeroRange(device, 0, kMiB)) return error;
+  if (const int error = ZeroRange(device, bytes - kMiB, bytes)) return error;
+  return ::fsync(device) == 0 ? 0 : errno;
+}
+
+// Goes by what the device has, not by what the cache could not write.
+int WipeWritten(int device, uint64_t bytes) {
+  ::fsync(device);  // what fails is clean then, too
+  ::posix_fadvise(device, 0, 0, POSIX_FADV_DONTNEED);
+  return WipeEdges(device, bytes);
 }
 
 // The mark first: what it promises holds until the first mount.
@@ -158,23 +179,27 @@ int WriteMark(const char* device_path) {
   if (const int error = WriteFully(device.get(), kMark, kMarkBytes, geometry.bytes - kMarkFromEnd))
     return error;
   if (::fsync(device.get()) != 0) return errno;
-  if (const int error = ZeroRange(device.get(), 0, kMiB)) return error;
-  if (const int error = ZeroRange(device.get(), geometry.bytes - kMiB, geometry.bytes)) return error;
-  return ::fsync(device.get()) == 0 ? 0 : errno;
+  return WipeEdges(device.get(), geometry.bytes);
 }
 
-int EraseMark(const char* device_path) {
+// Calls `work` with a device that bears the mark, and its size.
+template <typename Work>
+int WithMarked(const char* device_path, Work work) {
   const UniqueFd device(::open(device_path, O_RDWR | O_EXCL | O_CLOEXEC));
   if (!device) return errno;
   Geometry geometry = {};
   if (const int error = GetGeometry(device.get(), geometry)) return error;
   if (geometry.bytes < kSmallestMarked) return 0;
   char there[kMarkBytes];
-  const uint64_t at = geometry.bytes - kMarkFromEnd;
-  if (const int error = ReadFully(device.get(), there, kMarkBytes, at)) return error;
-  if (std::memcmp(there, kMark, kMarkBytes) != 0) return 0;  // the tool put something of its own there
-  if (const int error = WriteFully(device.get(), kZeroes, kMarkBytes, at)) return error;
-  return ::fsync(device.get()) == 0 ? 0 : errno;
+  if (const int error = ReadFully(device.get(), there, kMarkBytes, geometry.bytes - kMarkFromEnd))
+    return error;
+  // Else the tool put something of its own there.
+  return std::memcmp(there, kMark, kMarkBytes) == 0 ? work(device.get(), geometry.bytes) : 0;
+}
+
+int EraseMark(int device, uint64_t bytes) {
+  if (const int error = WriteFully(device, kZeroes, kMarkBytes, bytes - kMarkFromEnd)) return error;
+  return ::fsync(device) == 0 ? 0 : errno;
 }
 
 int SendHead(const char* device_path, int out) {
@@ -327,7 +352,12 @@ absl::Status MarkUnfinished(const std::string& device, absl::Time deadline) {
 
 absl::Status ClearUnfinished(const std::string& device, absl::Time deadline) {
   ChildCall call = {.subject = absl::StrCat("finishing ", device), .deadline = deadline};
-  return CallInChild(std::move(call), [&](int) { return EraseMark(device.c_str()); }).status();
+  return CallInChild(std::move(call), [&](int) { return WithMarked(device.c_str(), EraseMark); }).status();
+}
+
+absl::Status WipeUnfinished(const std::string& device, absl::Time deadline) {
+  ChildCall call = {.subject = absl::StrCat("wiping ", device), .deadline = deadline};
+  return CallInChild(std::move(call), [&](int) { return WithMarked(device.c_str(), WipeWritten); }).status();
 }
 
 }  // namespace lunkeeper

@@ -42,5 +42,7 @@ absl::StatusOr<bool> FillsDevice(const std::string& device, FilesystemType type,
 // are durable when they return; Mark also wipes what an earlier, unfinished Make left at the edges.
 absl::Status MarkUnfinished(const std::string& device, absl::Time deadline);
 absl::Status ClearUnfinished(const std::string& device, absl::Time deadline);
+// Of a marked device whose tool failed, the edges alone: also where the device has no room. The mark stays.
+absl::Status WipeUnfinished(const std::string& device, absl::Time deadline);
 
 }  // namespace lunkeeper

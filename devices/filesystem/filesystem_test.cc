@@ -154,6 +154,25 @@ TEST_CASE("a format that was cut short at any time is recognised and done again"
   CHECK(f.ContentOf(device) == Content::kFilesystem);
 }
 
+// The mark of an unfinished format is found by the device's end.
+TEST_CASE("what a format left that found no room is not in the way when the device has grown since") {
+  const FilesystemType type = GENERATE(FilesystemType::kExt4, FilesystemType::kXfs);
+  FilesystemFixture f;
+  testing::TempDir directory;
+  MountPoint pool(directory, "pool");
+  REQUIRE(Shell("mount -t tmpfs -o size=1200k none " + pool.path()));
+  ScratchLoop device(directory, "pool/disk", 4 * SizeFor(type));
+  const absl::Status status = f.filesystem->Make(device.path(), type, Soon());
+  INFO(status);
+  REQUIRE(absl::IsInternal(status));
+  REQUIRE(Shell("mount -o remount,size=100% " + pool.path()));
+  REQUIRE(Shell("blockdev --flushbufs " + device.path()));  // as by a detach
+  device.Grow(5 * SizeFor(type));
+  CHECK(f.ContentOf(device) == Content::kBlank);
+  f.Make(device, type);
+  CHECK(f.ContentOf(device) == Content::kFilesystem);
+}
+
 TEST_CASE("what an unfinished format left is wiped before the next") {
   FilesystemFixture f;
   testing::TempDir directory;

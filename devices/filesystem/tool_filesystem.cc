@@ -10,9 +10,9 @@
 //
 // -y is given only where a record says that this node's own resize2fs has done the damage (growth_record.h).
 //
-// Make: mark -> tool -> clear the mark (device_image.cc says why). Killed between any two steps, a repeated
-// Make goes on; one whose tool was still at work takes that tool's result. Repair: `e2fsck -p`, which
-// corrects only what needs no decision; XFS replays its log at each mount.
+// Make: mark -> tool -> clear the mark, or wipe what a failed tool left (device_image.cc says why). Killed
+// between any two steps, a repeated Make goes on; one whose tool was still at work takes that tool's result.
+// Repair: `e2fsck -p`, which corrects only what needs no decision; XFS replays its log at each mount.
 
 #include "devices/filesystem/tool_filesystem.h"
 
@@ -130,6 +130,7 @@ class ToolFilesystem final : public Filesystem {
     if (!tools_.HasTool(device, command)) RETURN_IF_ERROR(MarkUnfinished(device, deadline));
     FAIL_POINT("filesystem.make.marked");
     ASSIGN_OR_RETURN(const CommandResult made, tools_.RunTool(device, command, deadline));
+    if (made.exit_code != 0) WipeUnfinished(device, deadline).IgnoreError();
     RETURN_IF_ERROR(StatusOfTool(command, made));
     FAIL_POINT("filesystem.make.made");
     RETURN_IF_ERROR(ClearUnfinished(device, deadline));
