@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "devices/array/array.h"
+#include "devices/datapath/initiator.h"
 
 namespace lunkeeper {
 
@@ -19,6 +20,11 @@ struct HeldGrant {
   Iqn target;
   GrantOwner owner = GrantOwner::kNode;
 };
+
+// No two grants share a target. Of a device that its data path has left the target is not known.
+inline bool MayUse(const Device& device, const HeldGrant& grant) {
+  return device.volume == grant.volume && (device.target.value().empty() || device.target == grant.target);
+}
 
 // What the node will do with the volume.
 struct WantedUse {

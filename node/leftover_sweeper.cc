@@ -2,8 +2,8 @@
 //
 // Unused grants. A call that failed, or whose caller gave up, may have been granted the volume after all: the
 // answer was lost, or it waited at the array until a moment too late. Nobody may ever ask for that volume
-// again, and no other node could have it. So after a failed stage, and after a start, grants without a device
-// are released, for as long as a controller may still be waiting for one on our behalf.
+// again, and no other node could have it. So after a failed stage or publish, and after a start, grants
+// without a device are released, for as long as a controller may still be waiting for one on our behalf.
 //
 // Forgotten devices. Kubelet, killed between Unpublish and Unstage, forgets the staging mount
 // (kubernetes#121937); nor does it come back after a failed Stage that could not be undone. A device that
@@ -91,7 +91,7 @@ absl::StatusOr<std::vector<VolumeId>> LeftoverSweeper::ListUnusedGrants(absl::Ti
   ASSIGN_OR_RETURN(const std::vector<Device> devices, initiator_.List());
   for (const HeldGrant& grant : held) {
     const bool used = std::any_of(devices.begin(), devices.end(),
-                                  [&](const Device& device) { return device.volume == grant.volume; });
+                                  [&](const Device& device) { return MayUse(device, grant); });
     if (!used && grant.owner == GrantOwner::kNode) unused.push_back(grant.volume);
   }
   if (!unused.empty()) RETURN_IF_ERROR(device_mounts_.CheckKnown([](const Mount&) { return true; }));

@@ -40,8 +40,8 @@ class LeftoverSweeper {
         grants_(grants),
         locks_(locks) {}
 
-  // A stage failed, and its grant may be on its way, or a grant could not be released: ReturnUnusedGrants
-  // has work for a while.
+  // A stage or publish failed, and its grant may be on its way, or a grant could not be released:
+  // ReturnUnusedGrants has work for a while.
   void GrantMayStillCome();
   // A call works on the volume, so the orchestrator has not forgotten it.
   void NoteCall(const VolumeId& volume);

@@ -111,7 +111,7 @@ grpc::Status NodeService::NodePublishVolume(grpc::ServerContext* context,
     const absl::Status status = publisher_.PublishVolume(publish);
     if (status.ok()) return status;
     sweeper_.NoteRefusal(publish.volume);
-    if (options_.stages_for_publish) sweeper_.GrantMayStillCome();
+    sweeper_.GrantMayStillCome();  // it may have asked for one, to stage the volume
     return status;
   });
 }

@@ -151,7 +151,10 @@ absl::Status Stager::StageFilesystem(const StageRequest& request, const Device& 
 
 absl::Status Stager::StageAgain(const StageRequest& request, const Device& device) {
   ASSIGN_OR_RETURN(const Grant grant, AcquireGrant(request));  // the one it has, unless that ended just now
-  if (IsStale(device, grant)) return RefuseVolume(request.volume, "its grant is a new one; stage it again");
+  if (IsStale(device, grant)) {
+    ReleaseUnusedGrant(request.volume, request.deadline).IgnoreError();  // else LeftoverSweeper does
+    return RefuseVolume(request.volume, "its grant is a new one; stage it again");
+  }
   RETURN_IF_ERROR(WriteBackMounted(request.volume, request.staging_path, request.deadline));
   RETURN_IF_ERROR(device_mounts_.UnmountAll(request.volume, request.staging_path, request.deadline));
   return StageAttached(request, device);
@@ -289,9 +292,11 @@ absl::Status Stager::UnstageVolume(const VolumeId& volume, const std::string& st
   RETURN_IF_ERROR(WriteBackMounted(volume, staging_path, deadline));
   RETURN_IF_ERROR(device_mounts_.UnmountAll(volume, staging_path, deadline));
   FAIL_POINT("node.unstage.unmounted");
-  const absl::Status detached = DetachAndRelease(volume, deadline);
+  const absl::Status detached = DetachDevice(volume);
   if (absl::IsDataLoss(detached)) TakeLoss(volume).IgnoreError();  // said now
   RETURN_IF_ERROR(detached);
+  FAIL_POINT("node.unstage.detached");
+  RETURN_IF_ERROR(ReleaseUnusedGrant(volume, deadline));
   FAIL_POINT("node.unstage.released");
   return TakeLoss(volume);
 }
@@ -335,27 +340,20 @@ absl::Status Stager::TakeLoss(const VolumeId& volume) {
   return loss.empty() ? absl::OkStatus() : loss.mapped();
 }
 
-absl::Status Stager::DetachAndRelease(const VolumeId& volume, absl::Time deadline) {
-  RETURN_IF_ERROR(DetachDevice(volume));
-  FAIL_POINT("node.unstage.detached");
-  return ReleaseUnusedGrant(volume, deadline);
-}
-
 absl::Status Stager::RemoveForgotten(const VolumeId& volume, absl::Time deadline) {
   RETURN_IF_ERROR(DetachWithLoss(volume));
   return ReleaseUnusedGrant(volume, deadline);
 }
 
-// The grants are listed before the device is looked for. If a new grant comes in between and its device is
-// attached, the device is seen here; if it is not attached yet, the release below names an older generation,
-// which the array ignores.
+// A new grant that comes after the list stays: the release names an older generation, and the array ignores
+// that.
 absl::Status Stager::ReleaseUnusedGrant(const VolumeId& volume, absl::Time deadline) {
   if (grants_ == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<HeldGrant> held, grants_->Held(volume, deadline));
   ASSIGN_OR_RETURN(const std::optional<Device> device, initiator_.Find(volume));
-  if (device) return absl::OkStatus();
   for (const HeldGrant& grant : held) {
-    if (grant.owner == GrantOwner::kNode)
+    const bool used = device && MayUse(*device, grant);
+    if (!used && grant.owner == GrantOwner::kNode)
       RETURN_IF_ERROR(grants_->Release(volume, grant.generation, deadline));
   }
   return absl::OkStatus();

@@ -57,12 +57,11 @@ class Stager {
   // and what was not written is said by the next UnstageVolume.
   absl::Status StageAgain(const StageRequest& request, const Device& device);
 
-  // The last two steps of UnstageVolume, for a volume that is not mounted. FAILED_PRECONDITION: a process
-  // holds the device open.
-  absl::Status DetachAndRelease(const VolumeId& volume, absl::Time deadline);
-  // Likewise, of a device that failed for good and that nobody asks for: data that it lost are only logged.
+  // The last two steps of UnstageVolume, for a volume that is not mounted, whose device failed for good and
+  // that nobody asks for: data that it lost are only logged. FAILED_PRECONDITION: a process holds the device
+  // open.
   absl::Status RemoveForgotten(const VolumeId& volume, absl::Time deadline);
-  // Releases the grant that this node took of a volume without a device here; otherwise does nothing.
+  // Releases the grant that this node took of a volume, unless a device here may be of that grant.
   absl::Status ReleaseUnusedGrant(const VolumeId& volume, absl::Time deadline);
 
  private:

@@ -51,7 +51,8 @@ TEST_CASE("a grant that a killed plugin had taken is given back when the plugin 
   CHECK_FALSE(f.Granted());
 }
 
-TEST_CASE("a raw device whose grant ends during its publish is not published") {
+// The publish is given another grant, which nothing here uses.
+TEST_CASE("a raw device whose grant ends during its publish is not published, and keeps no other node out") {
   FlakyFixture f;
   f.capability = NodeFixture::Capability(AccessMode::SINGLE_NODE_WRITER, true);
   REQUIRE(f.Stage() == StatusCode::OK);
@@ -60,6 +61,14 @@ TEST_CASE("a raw device whose grant ends during its publish is not published") {
   };
   CHECK(f.Publish() == StatusCode::FAILED_PRECONDITION);
   CHECK(f.MountCount() == 0);
+  SECTION("at once") {}
+  SECTION("also where the plugin was killed there") {
+    REQUIRE(f.grants->Acquire(f.volume, {Access::kExclusive, VolumeMode::kBlock}, absl::ZeroDuration()).ok());
+    f.service = f.MakeService(&f.flaky);
+    f.service->ReturnUnusedGrants();
+  }
+  CHECK_FALSE(f.Granted());
+  CHECK(f.Attached());
 }
 
 TEST_CASE("a grant whose answer was lost is given back although nobody asks again") {
