@@ -25,6 +25,13 @@ absl::Status CheckSize(const ExpandRequest& request, uint64_t size_bytes) {
                    "ControllerExpandVolume first"));
 }
 
+// The kernel grows a file system through a mount that may write. Null: there is none.
+const Mount* FindWritable(const std::vector<Mount>& mounts) {
+  const auto writable = std::find_if(mounts.begin(), mounts.end(),
+                                     [](const Mount& mount) { return !mount.is_node && !mount.read_only; });
+  return writable == mounts.end() ? nullptr : &*writable;
+}
+
 }  // namespace
 
 // Asked by kubelet each minute for each volume. The statfs runs in a child with a deadline, since it blocks
@@ -55,9 +62,10 @@ absl::StatusOr<uint64_t> MountedVolumes::ExpandVolume(const ExpandRequest& reque
   RETURN_IF_ERROR(CheckSize(request, device.size_bytes));
   if (mount == nullptr || mount->is_node) return device.size_bytes;
   const std::optional<FilesystemType> type = ParseFilesystemType(mount->type);
-  // A read-only file system grows when it is next staged writable.
-  if (device.read_only || !type) return device.size_bytes;
-  RETURN_IF_ERROR(filesystem_.GrowMounted(device.path, request.path, *type, request.deadline));
+  if (mount->read_only) mount = FindWritable(mounts);
+  // A file system that nothing here may write grows when it is next staged writable.
+  if (mount == nullptr || !type) return device.size_bytes;
+  RETURN_IF_ERROR(filesystem_.GrowMounted(device.path, mount->target, *type, request.deadline));
   FAIL_POINT("node.expand.grown");
   return device.size_bytes;
 }

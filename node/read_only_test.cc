@@ -81,6 +81,30 @@ TEST_CASE("a file system that is left with readers alone keeps its device as it 
   CHECK_FALSE(f.mounter.IsReadOnly(f.initiator.Find(f.volume)->value().path));
 }
 
+TEST_CASE("a file system that is mounted read-only on a writable device does not grow, and its pods start") {
+  NodeFixture f;
+  f.capability.mutable_mount()->add_mount_flags("ro");
+  f.filesystem.SetContent({.content = Content::kFilesystem, .filesystem_bytes = 64 << 20});
+  REQUIRE(f.Stage() == StatusCode::OK);
+  REQUIRE(f.array.ExpandVolume(f.volume, 128 << 20).ok());
+  auto request = f.ExpandRequest();
+  request.set_volume_path(f.staging);
+  CHECK(f.Expand(request) == StatusCode::OK);
+  CHECK(f.expanded.capacity_bytes() == 128 << 20);
+  CHECK_FALSE(f.filesystem.Called("GrowMounted"));
+}
+
+TEST_CASE("a file system that a pod may only read grows by the mount of another that may write") {
+  NodeFixture f;
+  REQUIRE(f.Stage() == StatusCode::OK);
+  auto reader = f.PublishRequest();
+  reader.set_readonly(true);
+  REQUIRE(f.Publish(reader) == StatusCode::OK);
+  REQUIRE(f.array.ExpandVolume(f.volume, 128 << 20).ok());
+  CHECK(f.Expand(f.ExpandRequest()) == StatusCode::OK);
+  CHECK(f.filesystem.GrownAt() == f.staging);
+}
+
 TEST_CASE("a reader whose device failed does not keep another target from being unpublished") {
   RawFixture f;
   REQUIRE(f.Publish(f.read_only) == StatusCode::OK);

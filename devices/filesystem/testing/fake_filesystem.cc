@@ -63,9 +63,10 @@ absl::Status FakeFilesystem::GrowUnmounted(const UnmountedFilesystem& filesystem
   return absl::OkStatus();
 }
 
-absl::Status FakeFilesystem::GrowMounted(const std::string& device, const std::string&, FilesystemType,
-                                         absl::Time) {
+absl::Status FakeFilesystem::GrowMounted(const std::string& device, const std::string& mount_point,
+                                         FilesystemType, absl::Time) {
   absl::MutexLock lock(&mu_);
+  grown_at_ = mount_point;
   RETURN_IF_ERROR(Record("GrowMounted"));
   if (!made_.contains(device)) return absl::OkStatus();
   ASSIGN_OR_RETURN(made_[device].filesystem_bytes, FileSize(device));
@@ -96,6 +97,11 @@ void FakeFilesystem::FailNext(const std::string& call, absl::Status status) {
 std::vector<std::string> FakeFilesystem::Calls() {
   absl::MutexLock lock(&mu_);
   return calls_;
+}
+
+std::string FakeFilesystem::GrownAt() {
+  absl::MutexLock lock(&mu_);
+  return grown_at_;
 }
 
 bool FakeFilesystem::Called(const std::string& call) {

@@ -28,6 +28,8 @@ class FakeFilesystem final : public Filesystem {
   // Names of the calls made so far that change a device ("Make", "Check", "GrowUnmounted", "GrowMounted").
   std::vector<std::string> Calls();
   bool Called(const std::string& call);
+  // The mount point of the last GrowMounted.
+  std::string GrownAt();
 
  private:
   absl::Status Record(const std::string& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -36,6 +38,7 @@ class FakeFilesystem final : public Filesystem {
   FilesystemProbe unmade_ ABSL_GUARDED_BY(mu_){.content = Content::kBlank};
   std::map<std::string, FilesystemProbe> made_ ABSL_GUARDED_BY(mu_);
   std::multimap<std::string, absl::Status> failures_ ABSL_GUARDED_BY(mu_);
+  std::string grown_at_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> calls_ ABSL_GUARDED_BY(mu_);
 };
 
