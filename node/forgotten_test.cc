@@ -1,6 +1,7 @@
 // Devices that failed for good, and devices that work: their mounts that the orchestrator has forgotten are
 // unmounted, and no others.
 
+#include "base/testing/captured_log.h"
 #include "node/testing/node_fixture.h"
 
 namespace lunkeeper {
@@ -98,6 +99,16 @@ TEST_CASE("a device that works is unstaged when kubelet has forgotten it") {
   f.initiator.SetHealth(f.volume, DeviceHealth::kHealthy, "");
   f.service->RemoveForgotten();
   CHECK(f.IsClean());
+}
+
+TEST_CASE("data that a forgotten device lost are an error in the log, since no call returns them") {
+  KubeletFixture f;
+  f.SetPeriods(absl::ZeroDuration(), absl::ZeroDuration());
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  f.initiator.FailNext("Detach", absl::DataLossError("3 writes failed"));
+  const testing::CapturedLog log(f.root / "log");
+  f.service->RemoveForgotten();
+  CHECK_THAT(log.Text(), Catch::Matchers::Contains("ERROR") && Catch::Matchers::Contains("3 writes failed"));
 }
 
 // What it has staged it does not stage again.

@@ -136,6 +136,9 @@ void LeftoverSweeper::RemoveForgotten() {
     const auto guard = locks_.TryLock(volume.value());
     if (!guard || IsRemembered(each)) continue;  // the orchestrator has not forgotten it
     const absl::Status removed = RemoveDevice(each, absl::Now() + kSweepTime);
+    if (absl::IsDataLoss(removed))  // nobody else learns of it
+      LogError("node", "data of a volume may be lost",
+               {{"volume", volume.value()}, {"error", std::string(removed.message())}});
     LogInfo("node", removed.ok() ? "removed a device that was left over" : "a device is left over",
             {{"volume", volume.value()}, {"error", std::string(removed.message())}});
     // Perhaps its grant alone is left, as where its array is away, and no later sweep finds the volume here.

@@ -132,7 +132,7 @@ absl::Status Stager::RemoveStaleDevice(const Device& device, const StageRequest&
   RETURN_IF_ERROR(device.health == DeviceHealth::kFailed ? DetachWithLoss(request.volume)
                                                          : DetachDevice(request.volume));
   FAIL_POINT("node.stage.stale_detached");
-  return absl::OkStatus();
+  return TakeLoss(request.volume);
 }
 
 absl::Status Stager::StageFilesystem(const StageRequest& request, const Device& device) {
@@ -278,8 +278,8 @@ absl::StatusOr<FilesystemType> Stager::MakeFilesystem(const StageRequest& reques
 }
 
 // After a failed stage of a volume that was not staged before. What cannot be undone is left to
-// UnstageVolume, which nobody may call after a failed stage. So a report that a tool's writes failed is
-// passed over: the stage has failed, and no user has written yet.
+// UnstageVolume, which nobody may call after a failed stage. So a report that writes failed is only logged.
+// Mostly they are a tool's; a user's, if an earlier unstage had unmounted the volume and did not end.
 void Stager::UndoStage(const StageRequest& request, absl::Time deadline) {
   absl::Status status = DetachWithLoss(request.volume);
   if (status.ok()) status = device_mounts_.CheckStagingKnown(request.staging_path);
@@ -374,6 +374,7 @@ absl::Status Stager::DetachWithLoss(const VolumeId& volume) {
              {{"volume", volume.value()}, {"error", std::string(status.message())}});
     status = DetachDevice(volume);
   }
+  if (status.ok()) TakeLoss(volume).IgnoreError();  // logged when it came
   return status;
 }
 

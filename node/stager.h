@@ -1,10 +1,11 @@
 #pragma once
 // Stage and unstage: a grant becomes a device and a mounted file system, and the other way round. Knows no
 // protobuf. Thread-safe for different volumes; for one volume, one call at a time (the service's lock sees to
-// that). Nothing is remembered: every call looks at the mounts, devices and grants that exist, so it may be
-// repeated after a crash at any line. A stage that fails undoes what it did, unless the volume was staged
-// before, or a tool that writes is still at work on it (ABORTED; see filesystem.h). Failure: as CSI's tables
-// for NodeStageVolume and NodeUnstageVolume say; the message names the volume and says what to do.
+// that). Every call looks at the mounts, devices and grants that exist, so it may be repeated after a crash
+// at any line. Only a loss that no call has returned yet is remembered. A stage that fails undoes what it
+// did, unless the volume was staged before, or a tool that writes is still at work on it (ABORTED; see
+// filesystem.h). Failure: as CSI's tables for NodeStageVolume and NodeUnstageVolume say; the message names
+// the volume and says what to do.
 
 #include <map>
 #include <optional>
@@ -96,7 +97,8 @@ class Stager {
   DeviceMounts device_mounts_;
 
   absl::Mutex mutex_;
-  // What file systems could not write, of volumes whose unstage is not done yet.
+  // What file systems could not write, of volumes whose unstage is not done yet. It ends with the process:
+  // then the log alone has said it.
   std::map<VolumeId, absl::Status> losses_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -77,6 +77,34 @@ TEST_CASE("a volume that failed for good, or cannot be written, is not asked for
   CHECK(f.IsClean());
 }
 
+// The log has it. What the node has of the volume then may be newer, as from a backup.
+TEST_CASE("a loss is not told by the unstage of a later stay") {
+  NodeFixture f;
+  NodeServiceOptions options{.node = f.node, .grace_period = {}, .doubt = {}, .topology = {}};
+  f.service = std::make_unique<NodeService>(options, f.initiator, f.initiator, f.filesystem, f.mounter,
+                                            f.grants.get());
+  REQUIRE(f.Stage() == StatusCode::OK);
+  f.mounter.FailNext("WriteBack", kLost);
+  f.initiator.FailNext("Detach", absl::UnavailableError("told to fail"));
+  REQUIRE(f.Unstage() == StatusCode::UNAVAILABLE);
+  f.initiator.SetHealth(f.volume, DeviceHealth::kFailed, "fenced");
+  if (GENERATE(false, true)) f.service->RemoveForgotten();
+  REQUIRE(f.Stage() == StatusCode::OK);
+  CHECK(f.Unstage() == StatusCode::OK);
+}
+
+TEST_CASE("a loss is told by the stage that ends a stay whose grant is another one") {
+  NodeFixture f;
+  REQUIRE(f.Stage() == StatusCode::OK);
+  f.mounter.FailNext("WriteBack", kLost);
+  f.initiator.FailNext("Detach", absl::UnavailableError("told to fail"));
+  REQUIRE(f.Unstage() == StatusCode::UNAVAILABLE);
+  REQUIRE(f.array.ReleaseGrant(f.volume, f.node, GrantOwner::kNode, kAnyGeneration).ok());
+  CHECK(f.Stage() == StatusCode::DATA_LOSS);
+  CHECK(f.Stage() == StatusCode::OK);
+  CHECK(f.Unstage() == StatusCode::OK);
+}
+
 TEST_CASE("a failed stage gives the volume back, although a tool's writes failed") {
   NodeFixture f;
   f.filesystem.FailNext("Make", absl::UnavailableError("no space left"));
