@@ -38,7 +38,7 @@ class StuckConnections {
   // and its node logs in again.
   void EndStuck(const std::vector<TgtConnection>& listed) ABSL_LOCKS_EXCLUDED(mu_);
   // This tgtd answers nobody: it may be that it waits for a peer that takes no answer, and with it everybody
-  // else (docs/tgt.md). Whichever peers take nothing more have their connections ended, as above. To be
+  // else (docs/tgt.md). The connections of all peers that take nothing more end, as above. To be
   // called until it answers.
   void EndAllStuck(pid_t tgtd) ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -83,8 +83,7 @@ class TgtDaemon {
   // Ends the threads and leaves tgtd as it is, for good: what becomes of it is the caller's from then on. Not
   // beside another call of it, nor beside StartServing.
   void StopWatching();
-  // UNAVAILABLE: tgtd was not serving by the deadline.
-  absl::Status WaitReady(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status WaitReady(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);  // UNAVAILABLE: not serving by then
   // UNAVAILABLE: tgtd is being started again, or hangs; the message says what to do. Answers at once.
   absl::Status CheckAnswering() const ABSL_LOCKS_EXCLUDED(mu_);
   // All of them while that is not known, or none is. An address that is not there may be another host's, and
