@@ -1,3 +1,6 @@
+// Ceph shows by which clients an image is open, and not whose they are. So they are counted: a LUN has one,
+// which is registered before the LUN lets a node in. Who is more than tgtd's LUNs account for is another
+// program.
 #include "devices/array/tgt/gateway_clients.h"
 
 #include <algorithm>
@@ -53,15 +56,21 @@ std::set<ClientAddress> GatewayClients::shut_out() const {
   return shut_out_;
 }
 
-absl::StatusOr<std::set<ClientAddress>> GatewayClients::Register(const std::string& image,
-                                                                 const std::set<ClientAddress>& clients) {
-  const absl::MutexLock lock(&mu_);
+std::set<ClientAddress> GatewayClients::SelectAlive(const std::string& image,
+                                                    const std::set<ClientAddress>& clients) const {
   const auto ended = ended_.find(image);
   std::set<ClientAddress> alive;
   for (const ClientAddress& client : clients) {
     const bool has_ended = ended != ended_.end() && ended->second.contains(client);
     if (!has_ended && !shut_out_.contains(client)) alive.insert(client);
   }
+  return alive;
+}
+
+absl::StatusOr<std::set<ClientAddress>> GatewayClients::Register(const std::string& image,
+                                                                 const std::set<ClientAddress>& clients) {
+  const absl::MutexLock lock(&mu_);
+  std::set<ClientAddress> alive = SelectAlive(image, clients);
   if (alive.empty())
     return absl::UnavailableError(absl::StrCat(
         "image ", image, ": it is seen to be open by nobody but a tgtd that has ended; try again"));
@@ -69,22 +78,17 @@ absl::StatusOr<std::set<ClientAddress>> GatewayClients::Register(const std::stri
   return alive;
 }
 
-// A LUN has one client, which is registered once it is open. A LUN whose registration has failed so far may
-// account for one more that is not.
+// A LUN whose registration has failed so far may account for one client that is not known.
 absl::StatusOr<std::set<ClientAddress>> GatewayClients::FindAlive(const std::string& image,
                                                                   const std::set<ClientAddress>& seen,
                                                                   const LunsOfImage& luns) const {
   const absl::MutexLock lock(&mu_);
-  const auto is_in = [&image](const ImageClients& images, const ClientAddress& client) {
-    const auto found = images.find(image);
-    return found != images.end() && found->second.contains(client);
-  };
-  std::set<ClientAddress> alive, unknown;
-  for (const ClientAddress& client : seen) {
-    if (is_in(ended_, client) || shut_out_.contains(client)) continue;
-    alive.insert(client);
-    if (!is_in(known_, client)) unknown.insert(client);
-  }
+  std::set<ClientAddress> alive = SelectAlive(image, seen);
+  const auto found = known_.find(image);
+  const std::set<ClientAddress> registered =
+      found == known_.end() ? std::set<ClientAddress>() : found->second;
+  std::set<ClientAddress> unknown;
+  std::ranges::set_difference(alive, registered, std::inserter(unknown, unknown.end()));
   const size_t known = alive.size() - unknown.size();
   const size_t own = std::max<size_t>(luns.one_is_new ? 1 : 0, luns.most - std::min(luns.most, known));
   if (unknown.size() <= own + (took_over_ ? 1 : 0)) return alive;

@@ -71,6 +71,10 @@ class GatewayClients {
   void ForgetClients(const ImageClients& gone) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  // The ones that have neither ended nor been shut out by this gateway.
+  std::set<ClientAddress> SelectAlive(const std::string& image, const std::set<ClientAddress>& clients) const
+      ABSL_SHARED_LOCKS_REQUIRED(mu_);
+
   const CephPool& pool_;
   std::atomic<bool> took_over_ = false;
   mutable absl::Mutex mu_;
