@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -12,9 +14,21 @@ import pytest
 
 from harness.ceph import Ceph
 from harness.cleanup import wait_until
-from harness.gateways import Gateway, await_both, end_whole, machines, path_of, volume_in_use
+from harness.csi import code_of
+from harness.gateways import (
+    Gateway,
+    await_both,
+    end_whole,
+    freeze_at,
+    machines,
+    path_of,
+    serves,
+    volume_in_use,
+)
+from harness.processes import state_of
 from harness.rig import Rig
 from harness.store import options_of
+from harness.volume import Volume
 
 BOTH = pytest.mark.parametrize("second", ["both portals are in the grants"], indirect=True)
 USER = "--ceph-user=lunkeeper"
@@ -84,3 +98,54 @@ def test_a_quota_that_is_used_up_holds_writes_back_until_it_is_raised(
     serving, _ = await_both(first, other)
     rig.controller = serving.agent
     end_whole(volume, checker)
+
+
+def remove_lock(ceph: Ceph, volume: Volume) -> None:
+    """As one takes it for that of a dead program."""
+    image = next(name for name in ceph.rbd("ls", ceph.POOL).split() if name.endswith(volume.id))
+    (lock,) = json.loads(ceph.rbd("lock", "ls", "--format", "json", f"{ceph.POOL}/{image}"))
+    ceph.rbd("lock", "rm", f"{ceph.POOL}/{image}", lock["id"], lock["locker"])
+
+
+@BOTH
+@pytest.mark.timeout(300)
+def test_a_lock_that_is_removed_costs_no_error(rig: Rig, second: Gateway, ceph: Ceph) -> None:
+    """Ceph shuts out the client that had it, by which tgtd has the image open."""
+    second.argv.append(USER)
+    volume, checker = volume_in_use(rig)
+    tgtd = rig.tgtd()
+    for _ in range(3):
+        remove_lock(ceph, volume)
+        checker.wait_for_writes(300, seconds=60)
+        assert checker.running(), checker.stop()
+    checker.stop_good()
+    checker.verify()
+    assert rig.tgtd() == tgtd
+    volume.down(with_controller=True).delete()
+
+
+@BOTH
+@pytest.mark.timeout(300)
+def test_an_image_that_is_opened_anew_while_another_gateway_takes_the_array_harms_nothing(
+    rig: Rig, second: Gateway, ceph: Ceph
+) -> None:
+    """The gateway freezes when tgtd has closed it, and opens it when another one serves."""
+    second.argv.append(USER)
+    volume, checker = volume_in_use(rig)
+    serving, other = machines(rig, second)
+    freeze_at("array.target.lun_deleted", serving, other)
+    agent = serving.agent.pid
+    remove_lock(ceph, volume)
+    wait_until(lambda: state_of(agent) == "T", 60, "it freezes")
+    wait_until(lambda: serves(other.agent), 120, other.agent.tail)
+    checker.wait_for_writes(100, seconds=120)
+    os.kill(agent, signal.SIGCONT)
+    wait_until(serving.is_gone, 60, "the old gateway has ended, and its tgtd")
+    serving, _ = await_both(serving, other)
+    rig.controller = serving.agent
+    checker.wait_for_writes(300, seconds=120)
+    checker.stop_good()
+    checker.verify()
+    volume.down(with_controller=True)
+    # It was open there: a client that nobody has registered is shown for 30 s after its tgtd is gone.
+    wait_until(lambda: code_of(volume.delete)[0] == "OK", 60, "it is deleted", pause=1)

@@ -22,6 +22,7 @@ from harness.gateways import (
     Machine,
     await_both,
     end_whole,
+    freeze_at,
     machines,
     serves,
     stands_by,
@@ -95,17 +96,7 @@ def test_what_a_gateway_was_at_when_it_was_taken_over_is_done_or_not_done(
     """It freezes in the middle of making or granting a volume, and wakes when another one serves."""
     volume, checker = volume_in_use(rig)
     serving, other = machines(rig, second)
-    hook, fired = rig.folder / "freeze", rig.folder / "fired"
-    hook.write_text("#!/bin/sh\nkill -STOP $PPID\n")
-    hook.chmod(0o755)
-    fired.touch()  # not at the start
-    serving.agent.kill()
-    serving.agent.start(
-        LUNKEEPER_FAIL_POINT=f"{point}:exec={hook}", LUNKEEPER_FAIL_POINT_ONCE=str(fired)
-    )
-    wait_until(serving.agent.ready, 60, serving.agent.tail)
-    fired.unlink()
-    wait_until(lambda: stands_by(other.agent), 60, "the other one stands by")
+    freeze_at(point, serving, other)
     late = Volume(rig, rig.nodes[1], "late", block=True, size=16 * MIB)
     agent = serving.agent.pid
 

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 
 from harness.checker import BlockChecker
@@ -143,6 +144,22 @@ def await_both(first: Machine, second: Machine) -> tuple[Machine, Machine]:
 
     wait_until(settled, 120, lambda: f"one serves\n{first.agent.tail()}\n{second.agent.tail()}")
     return found[-1]
+
+
+def freeze_at(point: str, serving: Machine, other: Machine) -> None:
+    """Starts the agent anew. It freezes when it comes to this fail point the next time."""
+    folder = Path(tempfile.mkdtemp(dir=serving.agent.log.parent))
+    hook, fired = folder / "freeze", folder / "fired"
+    hook.write_text("#!/bin/sh\nkill -STOP $PPID\n")
+    hook.chmod(0o755)
+    fired.touch()  # not at the start
+    serving.agent.kill()
+    serving.agent.start(
+        LUNKEEPER_FAIL_POINT=f"{point}:exec={hook}", LUNKEEPER_FAIL_POINT_ONCE=str(fired)
+    )
+    wait_until(serving.agent.ready, 60, serving.agent.tail)
+    wait_until(lambda: stands_by(other.agent), 60, "the other one stands by")
+    fired.unlink()
 
 
 def machines(rig: Rig, second: Gateway) -> tuple[Machine, Machine]:

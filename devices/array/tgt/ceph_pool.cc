@@ -14,6 +14,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/random.h"
 #include "base/status_macros.h"
@@ -79,9 +80,8 @@ absl::Status CephPool::ConnectCluster() {
   return CheckCache();
 }
 
-// An image or a pool may have settings of its own; see CheckCacheOf.
-// Only now, since the monitors may have settings for clients too. With a write-back cache tgtd's answers
-// would be lost with its host.
+// Only now, since the monitors may have settings for clients too; an image's or a pool's own override them
+// (CheckCacheOf). With a write-back cache tgtd's answers would be lost with its host.
 absl::Status CephPool::CheckCache() const {
   char value[16] = "";
   const int read = ceph_.rados_conf_get(cluster_, "rbd_cache", value, sizeof(value));
@@ -187,7 +187,6 @@ absl::StatusOr<std::vector<std::string>> CephPool::ListWatchers(const RbdImage& 
   return addresses;
 }
 
-// They override the conf.
 absl::Status CephPool::CheckCacheOf(const RbdImage& image, const std::string& name) const {
   uint64_t features = 0;
   const int read = ceph_.rbd_get_features(image.get(), &features);
@@ -265,15 +264,17 @@ absl::Status CephPool::WriteKey(const std::string& object, const std::string& ke
   return absl::OkStatus();
 }
 
-int CephPool::AskMonitors(const std::string& command, std::string* answer) const {
+absl::StatusOr<std::string> CephPool::AskMonitors(const std::string& command,
+                                                  const std::string& doing) const {
   const char* list[] = {command.c_str()};
   char *out = nullptr, *text = nullptr;
   size_t out_size = 0, text_size = 0;
   const int asked = ceph_.rados_mon_command(cluster_, list, 1, "", 0, &out, &out_size, &text, &text_size);
-  answer->assign(out == nullptr ? "" : out, out_size);
+  std::string answer(out == nullptr ? "" : out, out_size);
   ceph_.rados_buffer_free(out);
   ceph_.rados_buffer_free(text);
-  return asked;
+  if (asked < 0) return ExplainRefusal(doing, asked);
+  return answer;
 }
 
 absl::Status CephPool::BlockClient(const std::string& address, absl::Duration lasts) const {
@@ -281,9 +282,17 @@ absl::Status CephPool::BlockClient(const std::string& address, absl::Duration la
                                   {"blocklistop", "add"},
                                   {"addr", address},
                                   {"expire", absl::ToDoubleSeconds(lasts)}};
-  std::string answer;
-  const int asked = AskMonitors(command.dump(), &answer);
-  return asked < 0 ? ExplainRefusal("shut out client " + address, asked) : absl::OkStatus();
+  return AskMonitors(command.dump(), "shut out client " + address).status();
+}
+
+absl::StatusOr<std::set<std::string>> CephPool::ListBlocked() const {
+  ASSIGN_OR_RETURN(
+      const std::string answer,
+      AskMonitors(R"({"prefix": "osd blocklist ls", "format": "plain"})", "list refused clients"));
+  std::set<std::string> blocked;
+  for (const absl::string_view line : absl::StrSplit(answer, '\n', absl::SkipEmpty()))
+    blocked.emplace(line.substr(0, line.find(' ')));  // and until when
+  return blocked;
 }
 
 absl::Status CephPool::WaitForMap() const {
@@ -302,9 +311,8 @@ absl::Status CephPool::CheckName() const {
 
 // As the cluster reckons: what the pool may still take, replicas and quota counted. It is some seconds old.
 absl::StatusOr<PoolCapacity> CephPool::MeasureCapacity() const {
-  std::string answer;
-  const int asked = AskMonitors(R"({"prefix": "df", "format": "json"})", &answer);
-  if (asked < 0) return CephError("measure pool " + options_.pool, asked);
+  ASSIGN_OR_RETURN(const std::string answer,
+                   AskMonitors(R"({"prefix": "df", "format": "json"})", "measure pool " + options_.pool));
   const nlohmann::json parsed = nlohmann::json::parse(answer, nullptr, /*allow_exceptions=*/false);
   const nlohmann::json pools = parsed.is_object() ? parsed.value("pools", nlohmann::json::array()) : "";
   for (const auto& pool : pools) {

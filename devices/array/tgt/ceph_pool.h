@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,8 @@ class CephPool {
   // Has the cluster refuse this client from now on. May be repeated. See WaitForMap. An hour, Ceph's default,
   // is too short for a host that was paused.
   absl::Status BlockClient(const std::string& address, absl::Duration lasts = absl::Hours(365 * 24)) const;
+  // All clients that the cluster refuses now. Not asked for as JSON: Ceph 16's is followed by a stray "[]".
+  absl::StatusOr<std::set<std::string>> ListBlocked() const;
   // Until this client knows the cluster's map as it is now. An operation that it begins then is done after
   // no more operation of clients that were blocked.
   absl::Status WaitForMap() const;
@@ -106,8 +109,8 @@ class CephPool {
   absl::Status CheckCache() const;
   absl::Status CheckRights() const;
   absl::Status ExplainRefusal(const std::string& doing, int error) const;
-  // What the monitors answer to a command (JSON), or an errno below 0.
-  int AskMonitors(const std::string& command, std::string* answer) const;
+  // What the monitors answer to a command (JSON).
+  absl::StatusOr<std::string> AskMonitors(const std::string& command, const std::string& doing) const;
 
   const CephLibrary& ceph_;
   const CephOptions options_;

@@ -21,10 +21,10 @@ constexpr absl::Duration kRegistrationTakes = kStoreAnswers;
 
 }  // namespace
 
-absl::StatusOr<LunBacking> GatedQuestions::BackingOf(const GrantRow& grant) {
+absl::StatusOr<LunBacking> GatedQuestions::BackingOf(const GrantRow& grant, absl::Duration most) {
   const std::string path = images_.VolumePath(grant.volume);
   return AskUntilRelease(
-      grant, {path, 0}, [this, path] { return images_.BackingOf(path); }, absl::InfiniteDuration());
+      grant, {path, 0}, [this, path] { return images_.BackingOf(path); }, most);
 }
 
 absl::Status GatedQuestions::RegisterOpened(const GrantRow& grant) {

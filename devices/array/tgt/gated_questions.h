@@ -34,8 +34,9 @@ class GatedQuestions {
   GatedQuestions(Catalogue& catalogue, const ImageStore& images) : catalogue_(catalogue), images_(images) {}
 
   // As those of ImageStore, of the grant's volume. UNAVAILABLE, too: it was given up. The next call for the
-  // volume's backing waits for the same answer.
-  absl::StatusOr<LunBacking> BackingOf(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
+  // volume's backing waits for the same answer. `most`: since it was asked for.
+  absl::StatusOr<LunBacking> BackingOf(const GrantRow& grant, absl::Duration most = absl::InfiniteDuration())
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Each time anew: an older answer is of what tgtd had open before. It is given up after some seconds, too.
   absl::Status RegisterOpened(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
   // Of a LUN that is open: FAILED_PRECONDITION: somebody else has its image open, too. Any other trouble is

@@ -114,6 +114,19 @@ ImageClients GatewayClients::ended() const {
   return ended_;
 }
 
+// One that had ended in the time of an earlier agent is found too, if that one shut it out and died before it
+// forgot it. Then the image is opened anew for nothing.
+absl::StatusOr<std::set<std::string>> GatewayClients::FindShutOut() const {
+  ASSIGN_OR_RETURN(const std::set<ClientAddress> blocked, pool_.ListBlocked());
+  const absl::MutexLock lock(&mu_);
+  std::set<std::string> images;
+  for (const auto& [image, clients] : known_) {
+    for (const ClientAddress& client : SelectAlive(image, clients))
+      if (blocked.contains(client)) images.insert(image);
+  }
+  return images;
+}
+
 absl::Status GatewayClients::ShutOutEnded(const std::string& image) {
   std::set<ClientAddress> clients;
   {

@@ -11,7 +11,7 @@
 // has ended is known to this process alone. Where that dies in between, the record names the client as ever.
 //
 // An address is never used twice, so one that has ended is never registered again, though an image shows it
-// for some seconds more. Thread-safe. Only calls that shut out ask Ceph.
+// for some seconds more. Thread-safe. Only FindShutOut and calls that shut out ask Ceph.
 
 #include <atomic>
 #include <map>
@@ -64,6 +64,9 @@ class GatewayClients {
   // These send nothing more: the process is gone, or has closed the image.
   void NoteEnded(const std::string& image, const std::set<ClientAddress>& clients) ABSL_LOCKS_EXCLUDED(mu_);
   ImageClients ended() const ABSL_LOCKS_EXCLUDED(mu_);  // and not forgotten
+  // The images of which a registered client was shut out by somebody else: it has not ended, and Ceph
+  // refuses it.
+  absl::StatusOr<std::set<std::string>> FindShutOut() const ABSL_LOCKS_EXCLUDED(mu_);
   // Of one image, or of all.
   absl::Status ShutOutEnded(const std::string& image) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status ShutOutEnded() ABSL_LOCKS_EXCLUDED(mu_);

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -223,6 +224,30 @@ TEST_CASE_METHOD(OnCeph,
   CHECK(cluster->volumes().ExpandVolume(volume, 32 << 20).status() == absl::OkStatus());
   CHECK(Login(volume)->Write(0, 'd'));
   CHECK(stranger.CanWrite());
+}
+
+// By an agent that does not know which of them is whose.
+TEST_CASE_METHOD(WithSharedVolume,
+                 "on Ceph: a shared volume of which one client is shut out is opened anew for each node") {
+  const VolumeId volume = Make("v");
+  const std::vector<Connection> connections = {Acquire(volume, kA).connection,
+                                               Acquire(volume, kB).connection};
+  Reopen();
+  const auto pool = ConnectToCeph();
+  const std::set<ClientAddress> before = NamedOf(*this, volume);
+  REQUIRE(before.size() == 2);
+  REQUIRE(pool->BlockClient(*before.begin(), absl::Minutes(10)) == absl::OkStatus());
+  CHECK(Eventually([&] {
+    const std::set<ClientAddress> now = NamedOf(*this, volume);
+    return now.size() == 2 && !now.contains(*before.begin()) && !now.contains(*before.rbegin());
+  }));
+  const std::set<ClientAddress> after = NamedOf(*this, volume);
+  absl::SleepFor(absl::Seconds(3));  // in which it would be opened once more
+  CHECK(NamedOf(*this, volume) == after);
+  for (const Connection& connection : connections) {
+    const auto initiator = PlainInitiator::Login(connection);
+    CHECK((initiator.ok() && (*initiator)->Write(0, 'a')));
+  }
 }
 
 // Its kernel has one client for all the images that it has mapped.

@@ -2,8 +2,12 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <cerrno>
+#include <ctime>
 #include <fstream>
 #include <map>
+#include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -58,6 +62,48 @@ int ReadOthers(CephLibrary::Handle context, const char* object, char* contents, 
   if (!absl::EndsWith(object, ".gateway")) return record_for_real(context, object, contents, most, offset);
   return static_cast<int>(others_record.copy(contents, most));
 }
+
+// Nothing changes the record.
+decltype(CephLibrary::rados_write_op_operate) change_for_real;
+int RefuseRecord(CephLibrary::Handle op, CephLibrary::Handle context, const char* object, time_t* time,
+                 int flags) {
+  return absl::EndsWith(object, ".gateway") ? -EIO : change_for_real(op, context, object, time, flags);
+}
+
+// A volume by whose client nothing more can be asked of Ceph, as after `rbd lock rm`; and so does the next
+// gateway shut it out.
+struct WithShutOut : OnCeph {
+  WithShutOut() {
+    REQUIRE(Login(volume)->Write(0, 'a'));
+    connection = cluster->grants().ListGrants({volume, {}})->front().connection;
+    clients = Registered();
+    REQUIRE(clients.size() == 1);
+  }
+  void ShutOut() { REQUIRE(pool->BlockClient(*clients.begin(), absl::Minutes(10)) == absl::OkStatus()); }
+  std::set<ClientAddress> Registered() const {
+    return ReadGatewayRecord(*pool, options.name).value()->images.at(ImageOf(volume));
+  }
+  bool Writes() const {
+    const auto initiator = PlainInitiator::Login(connection);
+    return initiator.ok() && (*initiator)->Write(0, 'b');
+  }
+  // Over several looks.
+  void CheckWritesNothing() const {
+    for (int i = 0; i < 16; ++i) {
+      CHECK_FALSE(Writes());
+      absl::SleepFor(absl::Milliseconds(500));
+    }
+  }
+  void CheckIsOpenAnew() const {
+    CHECK(Eventually([&] { return Writes(); }));
+    CHECK(Eventually([&] { return Registered().size() == 1 && Registered() != clients; }));
+  }
+
+  const VolumeId volume = Make("v");
+  const std::unique_ptr<CephPool> pool = ConnectToCeph();
+  Connection connection;
+  std::set<ClientAddress> clients;
+};
 
 // While it lives, the cluster's map is late.
 struct WithLateMap : WithASecond {
@@ -136,6 +182,41 @@ TEST_CASE_METHOD(OnCeph,
     CHECK(array->CheckServing() == absl::OkStatus());
   }
   CHECK(release() == absl::OkStatus());
+}
+
+TEST_CASE_METHOD(WithShutOut,
+                 "on Ceph: an image is opened anew only by a gateway that the record says has the array") {
+  GatewayRecord other = ReadGatewayRecord(*pool, options.name).value().value();
+  ++other.epoch;
+  other.holder = "another.boot";
+  others_record = FormatGatewayRecord(options.name, other);
+  record_for_real = Library().rados_read;
+  {
+    const ReplacedCall read(Library().rados_read, ReadOthers);
+    ShutOut();
+    CHECK(Eventually([&] { return !Writes(); }));
+    CheckWritesNothing();
+    CHECK(!absl::StrContains(Rbd("status " + ImageOf(volume)), "watcher="));
+  }
+  CheckIsOpenAnew();
+}
+
+// It has the array when it looks, and no more when it has opened the image.
+TEST_CASE_METHOD(
+    WithShutOut,
+    "on Ceph: an image that is opened anew while another gateway takes the array lets no node in") {
+  {
+    change_for_real = Library().rados_write_op_operate;
+    const ReplacedCall write(Library().rados_write_op_operate, RefuseRecord);
+    ShutOut();
+    CHECK(Eventually([&] {
+      const std::string status = Rbd("status " + ImageOf(volume));
+      return absl::StrContains(status, "watcher=") && !absl::StrContains(status, *clients.begin());
+    }));
+    CheckWritesNothing();
+    CHECK(Registered() == clients);
+  }
+  CheckIsOpenAnew();
 }
 
 // Nobody renews it, and a tgtd that was forgotten lives on.

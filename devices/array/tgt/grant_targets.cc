@@ -253,9 +253,9 @@ absl::Status GrantTargets::OpenTarget(const GrantRow& grant, const std::optional
 // The image is closed and opened anew in two calls. Asked to do both in one, tgtd calls a LUN that is left
 // without an image a success. The pause is short for a healthy initiator, which logs in again and repeats
 // what was in flight.
-absl::Status GrantTargets::GrowLun(const GrantRow& grant) {
+absl::Status GrantTargets::ReopenLun(const GrantRow& grant, absl::Duration most) {
   // tgtd opens the image anew, and so hangs on one that is silent.
-  ASSIGN_OR_RETURN(const LunBacking backing, gated_questions_.BackingOf(grant));
+  ASSIGN_OR_RETURN(const LunBacking backing, gated_questions_.BackingOf(grant, most));
   if (table_.IsOpen(grant)) RETURN_IF_ERROR(gated_questions_.CheckOnlyOwn(grant));
   const absl::Status closed = CloseTarget(grant);
   if (closed.ok()) gated_questions_.EndClientsOf(grant);

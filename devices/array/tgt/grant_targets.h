@@ -32,7 +32,7 @@ namespace lunkeeper {
 
 class GrantTargets {
  public:
-  // `drain_timeout`: how long a growth, or a restart of tgtd, waits for commands to be over. `tgtd`: the
+  // `drain_timeout`: how long ReopenLun, or a restart of tgtd, waits for commands to be over. `tgtd`: the
   // number of the one that `table` is of.
   GrantTargets(Catalogue& catalogue, const ImageStore& images, TargetTable& table, VolumeGates& gates,
                absl::Duration drain_timeout, int tgtd)
@@ -47,9 +47,10 @@ class GrantTargets {
   // Makes the target of a grant, unless it is being released. The caller is inside the gate. `backing`: what
   // the store has answered already; without it the store is asked, until the grant is to be released.
   absl::Status OpenTarget(const GrantRow& grant, const std::optional<LunBacking>& backing = std::nullopt);
-  // Makes a target's LUN as large as its image. The caller is inside the gate. The store is asked first,
-  // until the grant is to be released. An error: the LUN is as before, or RetryHeld restores it.
-  absl::Status GrowLun(const GrantRow& grant);
+  // Has tgtd close a target's image and open it anew, so that the LUN is as large as the image, and Ceph has
+  // another client. The caller is inside the gate. The store is asked first, until the grant is to be
+  // released, or for `most`. An error: the LUN is as before, or RetryHeld restores it.
+  absl::Status ReopenLun(const GrantRow& grant, absl::Duration most = absl::InfiniteDuration());
   // Drains and deletes these grants, which are releasing in the catalogue. DEADLINE_EXCEEDED: commands would
   // not end; the array goes on releasing them.
   absl::Status FinishReleasing(std::vector<GrantRow> grants, absl::Time deadline);

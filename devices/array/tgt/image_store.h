@@ -81,15 +81,15 @@ class ImageStore {
   // have it open now. UNAVAILABLE: nobody may. FAILED_PRECONDITION: nor while others have it open; named.
   virtual absl::StatusOr<std::set<std::string>> RegisterOpened(const std::string& path,
                                                                LunsOfImage) const = 0;
-  // The store's own clients by which tgtd has, or had, this image open; and that some of them send nothing
-  // more, since their tgtd is gone or has closed the image.
+  // The store's own clients by which tgtd has, or had, this image open; that some of them send nothing more,
+  // since their tgtd is gone or has closed the image; and the images of which somebody else shut one out.
   virtual std::set<std::string> ListClients(const std::string&) const { return {}; }
   virtual void EndClients(const std::string&, const std::set<std::string>&) const {}
+  virtual absl::StatusOr<std::set<std::string>> FindShutOut() const { return std::set<std::string>(); }
   // About once a second. `list_open`: the images that tgtd may have open, of those registered before it.
   using ListOpen = std::function<absl::StatusOr<std::set<std::string>>()>;
   virtual void ForgetClosed(const ListOpen& list_open) const = 0;
-  // Whether one image may answer nobody while others do.
-  virtual bool may_be_silent_alone() const { return false; }
+  virtual bool may_be_silent_alone() const { return false; }  // one image, while others answer
   // Whether CloneImage works: at once, of one moment, and sharing space. If not, there is CopyImage.
   virtual bool can_clone() const = 0;
 

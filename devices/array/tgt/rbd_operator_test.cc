@@ -3,10 +3,14 @@
 #include <signal.h>
 
 #include <catch2/catch.hpp>
+#include <set>
 #include <string>
+
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "devices/array/tgt/gateway_record.h"
 #include "devices/array/tgt/testing/on_ceph.h"
 
 namespace lunkeeper::testing {
@@ -45,7 +49,39 @@ struct WithSwappedPools : OnCeph {
   bool swapped = false;
 };
 
+// As one takes it for that of a dead program. Ceph then refuses all that its client asks.
+void RemoveLock(const OnCeph& on, const VolumeId& volume) {
+  const std::string image = on.ImageOf(volume);
+  const nlohmann::json locks = nlohmann::json::parse(on.Rbd("lock ls --format json " + image));
+  REQUIRE(locks.size() == 1);
+  const auto text = [&](const char* key) { return locks.front().at(key).get<std::string>(); };
+  on.Rbd(absl::StrCat("lock rm ", image, " '", text("id"), "' ", text("locker")));
+}
+
 }  // namespace
+
+TEST_CASE_METHOD(OnCeph, "on Ceph: an image whose lock an operator removes is opened anew") {
+  const VolumeId volume = Make("v"), other = Make("other");
+  const auto goes_on = Login(other);
+  REQUIRE(goes_on->Write(0, 'a'));
+  REQUIRE(Login(volume)->Write(0, 'a'));
+  const pid_t tgtd = TgtdProcess(options.control_port);
+  const auto pool = ConnectToCeph();
+  const auto clients = [&] {
+    return ReadGatewayRecord(*pool, options.name).value()->images.at(ImageOf(volume));
+  };
+  const std::set<ClientAddress> before = clients();
+  RemoveLock(*this, volume);
+  CHECK(Eventually([&] {
+    const auto now = clients();
+    return now.size() == 1 && now != before;
+  }));
+  const auto initiator = Login(volume);
+  CHECK(initiator->Read(0) == 'a');
+  CHECK(initiator->Write(0, 'b'));
+  CHECK(goes_on->Write(1, 'a'));  // by the session of before
+  CHECK(TgtdProcess(options.control_port) == tgtd);
+}
 
 // The agent goes on in the pool itself, and tgtd would open the copy: a write that was acknowledged after the
 // copy was made would be gone.

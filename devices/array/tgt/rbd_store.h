@@ -57,6 +57,9 @@ class RbdStore final : public ImageStore {
   std::set<std::string> ListClients(const std::string& path) const override {
     return lease_->clients().ClientsOf(path);
   }
+  absl::StatusOr<std::set<std::string>> FindShutOut() const override {
+    return lease_->clients().FindShutOut();
+  }
   void EndClients(const std::string& path, const std::set<std::string>& clients) const override {
     lease_->clients().NoteEnded(path, clients);
   }

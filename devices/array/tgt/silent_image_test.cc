@@ -151,14 +151,14 @@ TEST_CASE_METHOD(WithOneSilent,
 
 TEST_CASE_METHOD(WithOneSilent, "a release does not wait behind a growth of an image that does not answer") {
   Serve();  // by the tgtd that has it open
-  CheckHoldsUpNoRelease(grants[1], [&] { targets->GrowLun(RowOf(grants[1])).IgnoreError(); });
+  CheckHoldsUpNoRelease(grants[1], [&] { targets->ReopenLun(RowOf(grants[1])).IgnoreError(); });
 }
 
 TEST_CASE_METHOD(WithOneSilent,
                  "a release does not wait behind a growth whose image falls silent when tgtd has opened it") {
   store.SilenceRegistering(grants[2].volume);
   Serve();
-  CheckHoldsUpNoRelease(grants[2], [&] { targets->GrowLun(RowOf(grants[2])).IgnoreError(); });
+  CheckHoldsUpNoRelease(grants[2], [&] { targets->ReopenLun(RowOf(grants[2])).IgnoreError(); });
 }
 
 TEST_CASE_METHOD(WithOneSilent,
@@ -242,7 +242,7 @@ TEST_CASE_METHOD(WithOneSilent, "a tgtd that hangs while an image grows is start
   std::filesystem::rename(path, path + ".open");
   std::filesystem::copy(path + ".open", path);
   const Unopenable unopenable(path);
-  CHECK(absl::IsUnavailable(targets->GrowLun(RowOf(grants[1]))));
+  CHECK(absl::IsUnavailable(targets->ReopenLun(RowOf(grants[1]))));
   CHECK_FALSE(table->IsOpen(RowOf(grants[1])));  // nobody knows yet by which client it will be
   const auto is_another = [&] {
     const pid_t now = TgtdProcess(options.control_port);

@@ -24,6 +24,7 @@
 #include "base/status_macros.h"
 #include "base/steady_deadline.h"
 #include "devices/array/tgt/ended_clients.h"
+#include "devices/array/tgt/image_questions.h"
 #include "devices/array/tgt/tgtd_lock.h"
 
 namespace lunkeeper {
@@ -161,6 +162,10 @@ absl::StatusOr<std::unique_ptr<TgtServers>> TgtServers::Make(const TgtServersOpt
     servers->servers_.push_back(
         std::make_unique<Server>(number, daemon, std::move(peers), options, catalogue, images, gates));
   }
+  servers->reopener_ =
+      std::make_unique<ImageReopener>(catalogue, images, gates, [all = servers.get()](const GrantRow& grant) {
+        return all->TargetsOf(grant).ReopenLun(grant, kStoreAnswers);
+      });
   return servers;
 }
 
@@ -184,10 +189,13 @@ absl::Status TgtServers::StartServing() {
     });
   }
   threads.clear();
-  return FirstError(started);
+  RETURN_IF_ERROR(FirstError(started));
+  reopener_->StartLooking();
+  return absl::OkStatus();
 }
 
 void TgtServers::StopWatching() {
+  reopener_->StopLooking();
   for (const auto& server : servers_) server->daemon.StopWatching();
 }
 

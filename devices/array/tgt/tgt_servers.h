@@ -24,6 +24,7 @@
 #include "absl/time/time.h"
 #include "devices/array/tgt/catalogue.h"
 #include "devices/array/tgt/grant_targets.h"
+#include "devices/array/tgt/image_reopener.h"
 #include "devices/array/tgt/image_store.h"
 #include "devices/array/tgt/targets.h"
 #include "devices/array/tgt/tgt_daemon.h"
@@ -59,7 +60,7 @@ class TgtServers {
   // no other along: it is tried again and again, and CheckAnswering says why it fails. After an error it may
   // be repeated, and leaves alone what serves.
   absl::Status StartServing();
-  // Ends the threads that look after the tgtds, for good (TgtDaemon::StopWatching).
+  // Ends the threads that look after the tgtds and their images, for good (TgtDaemon::StopWatching).
   void StopWatching();
   // After that, for tgtds that are about to end: closes all portals, ends the sessions of all volumes, and
   // closes their images after the last command. All at the same time. DEADLINE_EXCEEDED, or another error:
@@ -102,6 +103,7 @@ class TgtServers {
 
   const int wanted_;
   std::vector<std::unique_ptr<Server>> servers_;
+  std::unique_ptr<ImageReopener> reopener_;  // last: its thread uses the others
 };
 
 }  // namespace lunkeeper

@@ -254,7 +254,7 @@ absl::Status TgtVolumes::GrowVolume(const Volume& volume, uint64_t size_bytes) {
   // Behind the gate no grant comes or goes, so these are all. A grant made later finds the larger file.
   ASSIGN_OR_RETURN(const auto grants, parts_.catalogue.grants().ListGrants(cluster_, of_volume));
   for (const GrantRow& grant : grants) {
-    if (!grant.releasing) RETURN_IF_ERROR(parts_.servers.TargetsOf(grant).GrowLun(grant));
+    if (!grant.releasing) RETURN_IF_ERROR(parts_.servers.TargetsOf(grant).ReopenLun(grant));
   }
   FAIL_POINT("array.expand.lun_grown");
   // Last, so that a growth that is cut short is begun again when the call is repeated.
