@@ -78,7 +78,9 @@ absl::StatusOr<std::set<ClientAddress>> GatewayClients::Register(const std::stri
   return alive;
 }
 
-// A LUN whose registration has failed so far may account for one client that is not known.
+// A LUN whose registration has failed so far may account for one client that is not known. Not a LUN that is
+// found open: its own was registered, also where it is not seen, since somebody has shut it out. Who is seen
+// in its place is somebody else.
 absl::StatusOr<std::set<ClientAddress>> GatewayClients::FindAlive(const std::string& image,
                                                                   const std::set<ClientAddress>& seen,
                                                                   const LunsOfImage& luns) const {
@@ -89,7 +91,8 @@ absl::StatusOr<std::set<ClientAddress>> GatewayClients::FindAlive(const std::str
       found == known_.end() ? std::set<ClientAddress>() : found->second;
   std::set<ClientAddress> unknown;
   std::ranges::set_difference(alive, registered, std::inserter(unknown, unknown.end()));
-  const size_t known = alive.size() - unknown.size();
+  const size_t known =
+      luns.one_is_new ? alive.size() - unknown.size() : SelectAlive(image, registered).size();
   const size_t own = std::max<size_t>(luns.one_is_new ? 1 : 0, luns.most - std::min(luns.most, known));
   if (unknown.size() <= own + (took_over_ ? 1 : 0)) return alive;
   return absl::FailedPreconditionError(absl::StrCat(

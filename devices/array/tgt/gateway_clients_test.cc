@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/testing/captured_log.h"
 #include "devices/array/tgt/gateway_lease.h"
 #include "devices/array/tgt/testing/lease_gateway.h"
 #include "devices/array/tgt/testing/on_ceph.h"
@@ -223,6 +224,33 @@ TEST_CASE_METHOD(OnCeph,
   stranger.Close();
   CHECK(cluster->volumes().ExpandVolume(volume, 32 << 20).status() == absl::OkStatus());
   CHECK(Login(volume)->Write(0, 'd'));
+  CHECK(stranger.CanWrite());
+}
+
+// As where the lock was removed to use the image elsewhere. tgtd's client is not seen then, and the other
+// one is, just as if it were tgtd's.
+TEST_CASE_METHOD(OnCeph,
+                 "on Ceph: somebody who has an image open whose client is shut out is not taken for it") {
+  const VolumeId volume = Make("v");
+  REQUIRE(Login(volume)->Write(0, 'a'));
+  const Connection connection = cluster->grants().ListGrants({volume, {}})->front().connection;
+  const auto writes = [&] {
+    const auto initiator = PlainInitiator::Login(connection);
+    return initiator.ok() && (*initiator)->Write(0, 'b');
+  };
+  const std::set<ClientAddress> own = NamedOf(*this, volume);
+  REQUIRE(own.size() == 1);
+  const CapturedLog log(directory / "log");
+  Stranger stranger(*this, volume);
+  REQUIRE(stranger.pool->BlockClient(*own.begin(), absl::Minutes(10)) == absl::OkStatus());
+  const std::string named = "is open elsewhere, by " + stranger.pool->address();
+  CHECK(Eventually([&] { return absl::StrContains(log.Text(), named); }));
+  Reopen();
+  absl::SleepFor(absl::Seconds(3));  // in which it is tried to open it anew
+  CHECK_FALSE(writes());
+  CHECK(NamedOf(*this, volume) == own);
+  stranger.Close();
+  CHECK(Eventually(writes));
   CHECK(stranger.CanWrite());
 }
 
