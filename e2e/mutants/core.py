@@ -229,6 +229,27 @@ CORE = [
         "if (false)",
     ),
     core(
+        "asked-once",
+        "a node is fenced that another controller hears again while its NodeFence is written",
+        "assessment.cc",
+        "return AskToBegin(state, record.node, seen.classification, record.volumes);",
+        "return Permission::kGiven;",
+    ),
+    core(
+        "begun-is-held",
+        "a pause leaves pods that were asked to leave a lost path without their volumes",
+        "assessment.cc",
+        "return asks_pods ||",
+        "return (false && asks_pods) ||",
+    ),
+    core(
+        "held-back-stays",
+        "the NodeFence of a node that was not fenced stays until the node is back",
+        "reconcile.cc",
+        "|| seen.permission == Permission::kRefused)",
+        "|| false)",
+    ),
+    core(
         "watch-is-believed",
         "a watch of leases that lags makes a hung plugin a dead node",
         "decide.cc",

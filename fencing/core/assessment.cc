@@ -3,7 +3,7 @@
 // decided (State::decided_dead).
 //
 //   AssessNode   who asked, whether it is to be lifted → the pods to move → the fences in force → whether
-//                there is reason to act → the arrays that matter
+//                there is reason to act → whether it may begin → the arrays that matter
 //   PhaseOf      the first phase of phase.h whose work is not done
 //
 // A person's request is about the machine, evidence is about one instance. Most questions with "machine" in
@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "fencing/core/decide.h"
 #include "fencing/core/instances.h"
 #include "fencing/core/words.h"
 
@@ -45,6 +44,30 @@ bool IsGraceOver(State& state, const Assessment& seen) {
   const auto since = state.leaving_since.emplace(seen.record.node, state.now).first->second;
   // To the nearest tick: it begins just after one, and would end nearly a tick late.
   return state.now - since + state.settings.tick / 2 >= deadline;
+}
+
+// An array has its fence, had one, or is being asked for it; or its pods are asked to leave, which the taint
+// comes before.
+bool IsBegun(const State& state, const Assessment& seen) {
+  const auto& record = seen.record;
+  const auto* object = state.cluster.FindNode(NameOf(record.node));
+  const bool asks_pods = record.graceful && object && object->taint == record.node.value();
+  const auto is_asked = [&](const auto& entry) {
+    return state.outbox.IsWaiting(CallKey::ForFenceOf(entry.first, record.node));
+  };
+  return asks_pods || !seen.fences.empty() || !record.generations.empty() ||
+         std::any_of(record.volumes.begin(), record.volumes.end(), is_asked);
+}
+
+// It was decided before the record was written, which may have taken long; or the arrays were away since, or
+// another leader decided. While no array could fence it nobody need be asked.
+Permission AskAgain(State& state, const Assessment& seen) {
+  const auto& record = seen.record;
+  const bool can_fence = std::any_of(record.volumes.begin(), record.volumes.end(),
+                                     [&](const auto& entry) { return state.evidence.ArrayUp(entry.first); });
+  const bool due = seen.leaving || (seen.acting && can_fence);
+  if (!due || record.is_manual() || state.settings.dry_run || IsBegun(state, seen)) return Permission::kGiven;
+  return AskToBegin(state, record.node, seen.classification, record.volumes);
 }
 
 // A pod that is deleted and still there, for a finalizer, may have its replacement already, or keep it away.
@@ -134,6 +157,8 @@ Assessment AssessNode(State& state, const NodeFence& record) {
   const bool again = !record.generations.empty() && IsGone(state, seen);
   seen.acting = (manual && !seen.leaving) || again || seen.classification.response == Response::kFence ||
                 IsGraceOver(state, seen);
+  seen.permission = AskAgain(state, seen);
+  if (seen.permission == Permission::kRefused) seen.acting = seen.leaving = false;
   // Where there is no reason to fence any more, only arrays that may have a fence matter.
   for (const auto& entry : record.volumes)
     if (state.arrays.IsConfigured(entry.first) && (seen.acting || !record.unasked.contains(entry.first)))

@@ -5,8 +5,8 @@
 #include <map>
 #include <vector>
 
+#include "fencing/core/decide.h"
 #include "fencing/core/phase.h"
-#include "fencing/core/state.h"
 
 namespace lunkeeper::fencing {
 
@@ -23,12 +23,16 @@ struct Assessment {
   bool lifting = false;  // someone wants it lifted
   bool leaving = false;  // the pods are to leave by themselves first
   bool acting = false;   // there is reason to fence, now
+  // Where evidence alone would begin it: whether it may, now. Refused: so it is neither acting nor leaving.
+  Permission permission = Permission::kGiven;
   // That the node is dead has been decided: what only a dead node loses may go.
   bool death_decided = false;
 };
 
-// Starts the clock of a graceful move when it sees one begin. Where pods without a volume would go for
-// another reason than that of the record, it asks whether they may (MayBegin), until they may.
+// Starts the clock of a graceful move when it sees one begin. Where nothing of the record has begun yet, it
+// asks again whether that may (AskToBegin), as the answers from before it was written may be old. Where pods
+// without a volume would go for another reason than that of the record, it asks whether they may, until they
+// may.
 Assessment AssessNode(State& state, const NodeFence& record);
 
 // The record was begun for another reason than what the evidence says now, such as a lost path of a node that

@@ -254,6 +254,12 @@ void Core::HandleEvent(const FenceSeen& seen) {
   ReconcileNode(seen.fence.node);
 }
 
+void Core::DecideAndReconcile(const NodeId& node, const Classification& classification) {
+  if (!MayAct()) return;
+  Decide(state_, node, classification);
+  Reconcile(state_, node);
+}
+
 void Core::ReconcileNode(const NodeId& node) {
   if (MayAct()) Reconcile(state_, node);
 }
@@ -287,14 +293,13 @@ void Core::HandleAnswer(const BeginTerm& call, const Done& done) {
   if (MayAct()) ReconcileAll();
 }
 
-// The decision that waits for it is made at once.
 void Core::HandleAnswer(const ReadKubelet& call, const Done& done) {
   if (done.outcome != Outcome::kOk && done.outcome != Outcome::kGone) return;
   state_.evidence.NoteRead(call, done.kubelet, state_.now);
   if (const auto due = state_.due.find(call.node); due != state_.due.end()) due->second.asked_at.reset();
-  if (!MayAct()) return;
-  Decide(state_, call.node,
-         state_.ClassifyAndNote(call.node, state_.evidence.SignalsOf(call.node, state_.now)));
+  if (MayAct())
+    DecideAndReconcile(call.node,
+                       state_.ClassifyAndNote(call.node, state_.evidence.SignalsOf(call.node, state_.now)));
 }
 
 // Also where nobody could be asked: then there are no votes, and none stands against it. A leader that could
@@ -304,7 +309,7 @@ void Core::HandleAnswer(const AskReplicas& call, const Done& done) {
     return state_.placement.NoteSights(call, Sight().value_or(ReplicaSight()), done.votes.sights, state_.now);
   state_.evidence.NoteVotes(call, done.votes, state_.now);
   NotePluginVotes(state_, call, done.votes);
-  if (MayAct()) Decide(state_, call.node, state_.ClassifyNode(call.node));
+  DecideAndReconcile(call.node, state_.ClassifyNode(call.node));
 }
 
 void Core::HandleAnswer(const FenceNode& call, const Done& done) {
@@ -356,6 +361,9 @@ void Core::HandleAnswer(const PutNodeFence& call, const Done& done) {
   fence.version = done.version;
   // A watch may have told meanwhile. A write that changes nothing has no event, so nothing would tell again.
   if (known) fence.uid = known->uid;
+  // Or is about to: it need not be written again for that at once (WriteToFind), should it have to go.
+  const CallKey turn{.kind = CallKey::Kind::kRemoveRecord, .node = fence.node};
+  if (fence.uid.empty()) state_.outbox.TakeTurn(turn, 2 * state_.settings.retry, state_.now);
   state_.cluster.StoreObject(fence);
   ReconcileNode(fence.node);
 }
@@ -377,8 +385,7 @@ void Core::HandleAnswer(const DeletePod& call, const Done& done) {
 // A charge that cannot be stored counts here all the same, and the failover that waits for it goes on.
 void Core::HandleAnswer(const ChargeVolume& call, const Done& done) {
   NoteChargeAnswer(state_, call, done.outcome);
-  if (call.nodes.empty() || !MayAct()) return;
-  Decide(state_, call.nodes.back(), state_.ClassifyNode(call.nodes.back()));
+  if (!call.nodes.empty()) DecideAndReconcile(call.nodes.back(), state_.ClassifyNode(call.nodes.back()));
 }
 
 }  // namespace lunkeeper::fencing

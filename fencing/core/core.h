@@ -4,9 +4,9 @@
 // evidence, and only the one that holds the lease acts. One thread owns it. It never fails: an event that
 // makes no sense changes nothing.
 //
-// Order of a failover: decide → record → fence and verify → taint → delete the pods → watch the
-// replacements → lift the fence when the node is clean. No pod is deleted by force before the array has
-// confirmed that every one of its volumes is fenced.
+// Order of a failover: decide → record → ask again, if that took long → fence and verify → taint → delete the
+// pods → watch the replacements → lift the fence when the node is clean. No pod is deleted by force before
+// the array has confirmed that every one of its volumes is fenced.
 
 #include <string>
 #include <utility>
@@ -92,6 +92,8 @@ class Core {
   bool CouldLead() const;
   // The world is known well enough, and it is ours to act on it.
   bool MayAct() const { return Leads() && synced_; }
+  // What waited for an answer goes on at once: its decision, or its fence.
+  void DecideAndReconcile(const NodeId& node, const Classification& classification);
   void ReconcileNode(const NodeId& node);
   void ReconcileFenced(const NodeId& fenced);
   void ReconcileAll();

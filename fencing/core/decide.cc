@@ -103,20 +103,21 @@ std::string WhatOthersKnow(const State& state, const Signals& signals, const Rep
   return "its plugin has ended, and its kernel answers " + votes.kernel_answers_to;
 }
 
-// True: the other replicas have to be asked first, or one of them hears the node, whose path to this replica
-// is what is broken. Of a node that this one hears nobody is asked. IsKubeletUnread has noted since when.
-bool IsHeardElsewhere(State& state, const NodeId& node) {
+// Refused: one of the other replicas hears the node, whose path to this one is what is broken. Of a node that
+// this one hears nobody is asked. IsKubeletUnread has noted since when.
+Permission AskOthers(State& state, const NodeId& node) {
   const auto signals = state.evidence.SignalsOf(node, state.now);
-  if (signals.network == Network::kArrives) return false;
+  if (signals.network == Network::kArrives) return Permission::kGiven;
   const auto* votes = state.evidence.VotesOn(node, state.due.at(node).since, state.now);
   if (!votes) {
     const CallKey key{.kind = CallKey::Kind::kAskReplicas, .node = node};
     state.outbox.CallOnce(key, AskReplicas{node, state.now}, state.now);
-    return true;
+    return Permission::kAwaited;
   }
   const auto known = WhatOthersKnow(state, signals, *votes);
-  if (!known.empty()) ReportRefusal(state, node, "not failed over: " + known, Refusal::kHeardElsewhere);
-  return !known.empty();
+  if (known.empty()) return Permission::kGiven;
+  ReportRefusal(state, node, "not failed over: " + known, Refusal::kHeardElsewhere);
+  return Permission::kRefused;
 }
 
 // A webhook or a missing right stands in the way of its record, and the alert for that stays while it does.
@@ -238,29 +239,31 @@ Classification ClassifySlowly(const State& state, const NodeId& node) {
 
 }  // namespace
 
-bool MayBegin(State& state, const NodeId& node, Classification classification,
-              const VolumesByArray& volumes) {
+Permission AskToBegin(State& state, const NodeId& node, Classification classification,
+                      const VolumesByArray& volumes) {
   const auto failed =
       classification.fast ? state.limits.SelfTest(node, state.evidence, state.now) : std::string();
   if (!failed.empty()) classification = ClassifySlowly(state, node);
   if (!failed.empty() && classification.response != Response::kFence) {
     ReportRefusal(state, node, "not failed over: the self-test fails: " + failed, Refusal::kBudget);
-    return false;
+    return Permission::kRefused;
   }
   const auto refused = state.limits.RefusalOf(node, classification, state.cluster, state.evidence, state.now);
   if (refused) {
     ReportRefusal(state, node, "not failed over: " + refused->text, refused->reason);
-    return false;
+    return Permission::kRefused;
   }
   if (classification.response == Response::kFence) {
     // Both are asked at once. That a replica hears a node is no news where Kubernetes alone decides.
     const bool unread = IsKubeletUnread(state, node);
-    const bool held = !classification.despite_io && IsHeardElsewhere(state, node);
-    if (held || unread || ChargeDeath(state, node, volumes)) return false;
+    const auto others = classification.despite_io ? Permission::kGiven : AskOthers(state, node);
+    if (others == Permission::kRefused) return others;
+    if (others == Permission::kAwaited || unread || ChargeDeath(state, node, volumes))
+      return Permission::kAwaited;
   }
   // Nobody looks at this node again while it has a record, and an alert goes by what was said.
   if (!IsUnrecorded(state, node)) state.WithdrawReport(ReportKind::kRefused, node);
-  return true;
+  return Permission::kGiven;
 }
 
 void NoteRecordAnswer(State& state, const PutNodeFence& call, Outcome outcome) {

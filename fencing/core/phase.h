@@ -26,8 +26,9 @@
 //          │         │               │  │
 //          └────► Moved ─────────────┴──┘  they arrive, and somebody wants it fenced
 //
-// A record goes from Leaving and Reassessing when the node is well, from Cleaning (through Reassessing) when
-// the last fence is lifted, and from Replacing and AwaitingNode when the machine is gone for good.
+// A record goes from Leaving and Reassessing when the node is well, or before anything is done where that may
+// not begin after all; from Cleaning (through Reassessing) when the last fence is lifted, and from Replacing
+// and AwaitingNode when the machine is gone for good.
 
 #include <string_view>
 

@@ -16,7 +16,6 @@
 
 #include "base/check.h"
 #include "fencing/core/assessment.h"
-#include "fencing/core/decide.h"
 #include "fencing/core/evacuate.h"
 #include "fencing/core/instances.h"
 #include "fencing/core/words.h"
@@ -51,7 +50,8 @@ VolumesByArray VolumesToFence(const State& state, const Assessment& seen) {
 // written, and nothing else may be done before.
 bool IsRecorded(State& state, const Assessment& seen) {
   // Whatever kept it back before there was a record does so no more.
-  if (!IsAnotherDecision(seen)) state.WithdrawReport(ReportKind::kRefused, seen.record.node);
+  if (seen.permission == Permission::kGiven && !IsAnotherDecision(seen))
+    state.WithdrawReport(ReportKind::kRefused, seen.record.node);
   if (!seen.acting) return true;
   auto record = seen.record;
   AddToRecord(state, VolumesToFence(state, seen), record);
@@ -219,7 +219,9 @@ bool MayClose(const State& state, const Assessment& seen) {
   if (seen.record.is_manual() && !seen.lifting && !IsReplaced(state, seen)) return false;
   const bool open = state.FencesOfMachine(seen.record.node).empty();
   if (!open && MayOpenMachine(state, seen)) return false;
-  if (IsMachineId(seen.record.node)) return IsSureOfArrays(state, seen);
+  // Of one that may not begin after all nothing has been done. Decide begins it anew when it may.
+  if (IsMachineId(seen.record.node) || seen.permission == Permission::kRefused)
+    return IsSureOfArrays(state, seen);
   // Its fences stay at the arrays for good, and need no record any more.
   if (IsGone(state, seen)) return PodsToDelete(state, seen).empty() && IsFenced(seen, seen.awaited);
   if (seen.acting || !seen.fences.empty() || !IsSureOfArrays(state, seen)) return false;
@@ -346,7 +348,7 @@ void Reconcile(State& state, const NodeId& node) {
   if (IsUnknown(state, *record)) return RefuseRecord(state, *record);
   const auto seen = AssessNode(state, *record);
   if (!seen.leaving) state.leaving_since.erase(node);
-  if (IsFrozen(state, seen)) return;
+  if (IsFrozen(state, seen) || seen.permission == Permission::kAwaited) return;
   if (!IsRecorded(state, seen)) return;
   OpenMachine(state, seen);
   const Phase phase = PhaseOf(state, seen);

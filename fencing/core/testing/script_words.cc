@@ -74,10 +74,8 @@ void ScriptedWorld::Setup(const std::string& word, std::istringstream& words) {
 }
 
 void ScriptedWorld::SetOption(const std::string& name, const std::string& value) {
-  if (name == "read_ms") {
-    read_answers_ = Span::OfMilliseconds(std::stoi(value));
-  } else if (name == "ask_ms") {
-    ask_answers_ = Span::OfMilliseconds(std::stoi(value));
+  if (name.ends_with("_ms")) {
+    answers_[name.substr(0, name.size() - 3)] = Span::OfMilliseconds(std::stoi(value));
   } else if (name == "plugin_not_ready") {
     settings_.plugin_not_ready = ReadSpan(value);
   } else {

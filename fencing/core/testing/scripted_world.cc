@@ -164,8 +164,7 @@ void ScriptedWorld::Do(const Action& action) {
     machine.known[notify->array] = notify->fence.generation;
     After(1_s, [this, &machine] { Clean(machine); });
   } else if (kind != "say") {
-    const auto answers = kind == "read" ? read_answers_ : kind == "ask" ? ask_answers_ : kAnswers;
-    After(answers, [this, action, kind] {
+    After(answers_.try_emplace(kind, kAnswers).first->second, [this, action, kind] {
       auto outcome = NextOutcome(kind);
       Done done;
       if (outcome == Outcome::kOk)

@@ -92,7 +92,7 @@ class ScriptedWorld {
   Version NextVersion() { return Version("v" + std::to_string(++version_)); }
 
   Settings settings_;
-  Span read_answers_ = 10_ms, ask_answers_ = 10_ms;
+  std::map<std::string, Span> answers_;  // how long calls of a kind take, if it was said
   std::unique_ptr<Core> core_;
   Instant now_;
   uint64_t version_ = 0;
