@@ -104,7 +104,7 @@ absl::Status Stager::StageAttached(const StageRequest& request, const Device& de
   if (!request.capability.block) return StageFilesystem(request, device);
   ASSIGN_OR_RETURN(const std::vector<Mount> mounts, device_mounts_.ListMountsOf(device));
   const bool mounted = std::any_of(mounts.begin(), mounts.end(), [](const Mount& m) { return !m.is_node; });
-  if (!mounted) return filesystem_.AwaitTool(device.path, request.deadline - kAnswerTime);
+  if (!mounted) return filesystem_.PrepareRaw(device.path, request.deadline - kAnswerTime);
   return absl::AlreadyExistsError(
       absl::StrCat("volume ", request.volume.value(),
                    " is staged as a file system; unstage it before using it as a block device"));

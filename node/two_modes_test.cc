@@ -70,10 +70,10 @@ TEST_CASE("a device that a tool still works on is given to nobody raw") {
   f.filesystem.FailNext("Check", absl::AbortedError("e2fsck is still at work"));
   REQUIRE(f.Stage() == StatusCode::ABORTED);
   f.capability = NodeFixture::Capability(AccessMode::SINGLE_NODE_WRITER, /*block=*/true);
-  f.filesystem.FailNext("AwaitTool", absl::AbortedError("e2fsck is still at work"));
+  f.filesystem.FailNext("PrepareRaw", absl::AbortedError("e2fsck is still at work"));
   CHECK(f.Publish() == StatusCode::ABORTED);
   CHECK(f.MountCount() == 0);
-  f.filesystem.FailNext("AwaitTool", absl::AbortedError("e2fsck is still at work"));
+  f.filesystem.FailNext("PrepareRaw", absl::AbortedError("e2fsck is still at work"));
   CHECK(f.Stage() == StatusCode::ABORTED);
   CHECK(f.Attached());  // the tool has it
   CHECK(f.Publish() == StatusCode::OK);

@@ -182,19 +182,28 @@ int WriteMark(const char* device_path) {
   return WipeEdges(device.get(), geometry.bytes);
 }
 
-// Calls `work` with a device that bears the mark, and its size.
+int FindMark(int device, uint64_t bytes, bool& marked) {
+  marked = false;
+  if (bytes < kSmallestMarked) return 0;
+  char there[kMarkBytes];
+  if (const int error = ReadFully(device, there, kMarkBytes, bytes - kMarkFromEnd)) return error;
+  marked = std::memcmp(there, kMark, kMarkBytes) == 0;  // else a tool put something of its own there
+  return 0;
+}
+
+// Calls `work` with a device that bears the mark, and its size. Only that one is opened for writing: another
+// may be in use.
 template <typename Work>
 int WithMarked(const char* device_path, Work work) {
-  const UniqueFd device(::open(device_path, O_RDWR | O_EXCL | O_CLOEXEC));
-  if (!device) return errno;
   Geometry geometry = {};
-  if (const int error = GetGeometry(device.get(), geometry)) return error;
-  if (geometry.bytes < kSmallestMarked) return 0;
-  char there[kMarkBytes];
-  if (const int error = ReadFully(device.get(), there, kMarkBytes, geometry.bytes - kMarkFromEnd))
-    return error;
-  // Else the tool put something of its own there.
-  return std::memcmp(there, kMark, kMarkBytes) == 0 ? work(device.get(), geometry.bytes) : 0;
+  bool marked = false;
+  const UniqueFd seen(::open(device_path, O_RDONLY | O_CLOEXEC));
+  if (!seen) return errno;
+  if (const int error = GetGeometry(seen.get(), geometry)) return error;
+  if (const int error = FindMark(seen.get(), geometry.bytes, marked)) return error;
+  if (!marked) return 0;
+  const UniqueFd device(::open(device_path, O_RDWR | O_EXCL | O_CLOEXEC));
+  return device ? work(device.get(), geometry.bytes) : errno;
 }
 
 int EraseMark(int device, uint64_t bytes) {
@@ -216,10 +225,8 @@ int SendHead(const char* device_path, int out) {
 // Here the part between fork and exit ends.
 
 bool IsMarked(const DeviceImage& image) {
-  if (image.bytes < kSmallestMarked) return false;
-  char there[kMarkBytes];
-  return ReadFully(image.file.get(), there, kMarkBytes, image.bytes - kMarkFromEnd) == 0 &&
-         std::memcmp(there, kMark, kMarkBytes) == 0;
+  bool marked = false;
+  return FindMark(image.file.get(), image.bytes, marked) == 0 && marked;
 }
 
 std::string ProbedValue(blkid_probe probe, const char* name) {

@@ -57,8 +57,9 @@ class Filesystem {
  public:
   virtual ~Filesystem() = default;
 
-  // Until no tool that an earlier call of this process has left is at work on the device. ABORTED: see above.
-  virtual absl::Status AwaitTool(const std::string& device, absl::Time deadline) = 0;
+  // Before somebody uses the device itself: until no tool that an earlier call of this process has left is at
+  // work on it. What an unfinished Make has left is then somebody's data. ABORTED: see above.
+  virtual absl::Status PrepareRaw(const std::string& device, absl::Time deadline) = 0;
   // Reads the device only. An unreadable device is an error, never blank.
   virtual absl::StatusOr<FilesystemProbe> Probe(const std::string& device, absl::Time deadline) = 0;
   // FAILED_PRECONDITION unless the device is blank: this call checks that again, and no tool is given a

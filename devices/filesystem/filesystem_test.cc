@@ -195,6 +195,27 @@ TEST_CASE("a file system too small for its tool fails with the tool's words") {
   CHECK(f.ContentOf(device) == Content::kBlank);
 }
 
+// One whose format failed, that was used raw then, and that may be used either way.
+TEST_CASE("a device that somebody has had raw is never formatted again by the mark of an unfinished format") {
+  FilesystemFixture f;
+  testing::TempDir directory;
+  ScratchLoop device(directory, "disk", kSmall);
+  REQUIRE(MarkUnfinished(device.path(), Soon()).ok());
+  REQUIRE(f.filesystem->PrepareRaw(device.path(), Soon()).ok());
+  const UniqueFd user(::open(device.path().c_str(), O_RDWR | O_EXCL | O_CLOEXEC));
+  REQUIRE(f.filesystem->PrepareRaw(device.path(), Soon()).ok());  // a repeated stage
+  WriteAt(device.path(), 0, "data");
+  CHECK(f.ContentOf(device) == Content::kForeign);
+}
+
+TEST_CASE("a device that cannot be written may be used raw") {
+  FilesystemFixture f;
+  testing::TempDir directory;
+  { REQUIRE(MarkUnfinished(ScratchLoop(directory, "disk", kSmall).path(), Soon()).ok()); }
+  ScratchLoop device(directory, "disk", kSmall, /*read_only=*/true);
+  CHECK(f.filesystem->PrepareRaw(device.path(), Soon()) == absl::OkStatus());
+}
+
 TEST_CASE("a damaged ext4 is repaired if it needs no decision, and refused if it does") {
   FilesystemFixture f;
   testing::TempDir directory;

@@ -106,8 +106,11 @@ class ToolFilesystem final : public Filesystem {
  public:
   explicit ToolFilesystem(const std::string& growth_folder) : record_(growth_folder) {}
 
-  absl::Status AwaitTool(const std::string& device, absl::Time deadline) override {
-    return tools_.AwaitTool(device, deadline);
+  absl::Status PrepareRaw(const std::string& device, absl::Time deadline) override {
+    RETURN_IF_ERROR(tools_.AwaitTool(device, deadline));
+    const absl::Status cleared = ClearUnfinished(device, deadline);
+    // Nobody writes to one that is read-only.
+    return absl::IsPermissionDenied(cleared) ? absl::OkStatus() : cleared;
   }
 
   absl::StatusOr<FilesystemProbe> Probe(const std::string& device, absl::Time deadline) override {

@@ -25,9 +25,9 @@ absl::Status FakeFilesystem::Record(const std::string& call) {
   return failure.empty() ? absl::OkStatus() : failure.mapped();
 }
 
-absl::Status FakeFilesystem::AwaitTool(const std::string&, absl::Time) {
+absl::Status FakeFilesystem::PrepareRaw(const std::string&, absl::Time) {
   absl::MutexLock lock(&mu_);
-  const auto failure = failures_.extract("AwaitTool");
+  const auto failure = failures_.extract("PrepareRaw");
   return failure.empty() ? absl::OkStatus() : failure.mapped();
 }
 

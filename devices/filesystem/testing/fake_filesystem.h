@@ -12,7 +12,7 @@ namespace lunkeeper {
 
 class FakeFilesystem final : public Filesystem {
  public:
-  absl::Status AwaitTool(const std::string& device, absl::Time deadline) override;
+  absl::Status PrepareRaw(const std::string& device, absl::Time deadline) override;
   absl::StatusOr<FilesystemProbe> Probe(const std::string& device, absl::Time deadline) override;
   absl::Status Make(const std::string& device, FilesystemType type, absl::Time deadline) override;
   absl::Status Check(const UnmountedFilesystem& filesystem, absl::Time deadline) override;
