@@ -72,8 +72,8 @@ class Filesystem {
   // decision. ABORTED: see above.
   virtual absl::Status Check(const UnmountedFilesystem& filesystem, absl::Time deadline) = 0;
   // Makes an unmounted ext4 as large as its device, where the kernel refuses GrowMounted. Does nothing where
-  // the gain is not worth the full check that this needs, nor for XFS, which grows only mounted. ABORTED: see
-  // above.
+  // the gain is not worth the full check that this needs, nor for XFS, which grows only mounted, nor for what
+  // another mount namespace has mounted: it grows at a later stage. ABORTED: see above.
   virtual absl::Status GrowUnmounted(const UnmountedFilesystem& filesystem, absl::Time deadline) = 0;
   // The same for a file system mounted on `mount_point`; journalled, and so safe to kill.
   // FAILED_PRECONDITION: the kernel refuses. For ext4 it demands CAP_SYS_RESOURCE, and a file system without

@@ -233,20 +233,33 @@ TEST_CASE("a damaged ext4 is repaired if it needs no decision, and refused if it
 }
 
 // As a container has whose hostPath came without mountPropagation: it knows of no later unmount.
-TEST_CASE("an ext4 that another mount namespace still has mounted is not checked, and can be mounted again") {
+class OtherNamespace {
+ public:
+  // Of what is mounted now. It ends with this.
+  explicit OtherNamespace(const testing::TempDir& directory) : pid_(directory.path() + "/pid") {
+    REQUIRE(Shell("unshare --mount --propagation private sh -c 'echo $$ >" + pid_ + "; exec sleep 60' & " +
+                  "while [ ! -s " + pid_ + " ]; do sleep 0.05; done"));
+  }
+  ~OtherNamespace() { Shell("kill $(cat " + pid_ + ")"); }
+
+ private:
+  const std::string pid_;
+};
+
+TEST_CASE("an ext4 that another mount namespace still has mounted is left alone, and can be mounted again") {
   FilesystemFixture f;
   testing::TempDir directory;
   ScratchLoop device(directory, "disk", kSmall);
   MountPoint point(directory, "point");
   f.Make(device, FilesystemType::kExt4);
   REQUIRE(f.Mount(device, point.path(), FilesystemType::kExt4).ok());
-  const std::string pid = directory.path() + "/pid";
-  REQUIRE(Shell("unshare --mount --propagation private sh -c 'echo $$ >" + pid + "; exec sleep 60' & " +
-                "while [ ! -s " + pid + " ]; do sleep 0.05; done"));
+  const OtherNamespace other(directory);
   REQUIRE(f.mounter->Unmount(point.path(), false, Soon()).ok());
   CHECK(f.filesystem->Check({device.path(), FilesystemType::kExt4, kVolume}, Soon()).ok());
+  device.Grow(2 * kSmall);
+  CHECK(f.filesystem->GrowUnmounted({device.path(), FilesystemType::kExt4, kVolume}, Soon()).ok());
   CHECK(f.Mount(device, point.path(), FilesystemType::kExt4).ok());
-  CHECK(Shell("kill $(cat " + pid + ")"));
+  CHECK(f.filesystem->Probe(device.path(), Soon())->filesystem_bytes == kSmall);
 }
 
 TEST_CASE("a grown device's ext4 grows unmounted, and keeps its files") {

@@ -154,7 +154,7 @@ class ToolFilesystem final : public Filesystem {
 
   absl::Status GrowUnmounted(const UnmountedFilesystem& filesystem, absl::Time deadline) override {
     const auto& [device, type, volume] = filesystem;
-    if (type == FilesystemType::kXfs) return absl::OkStatus();
+    if (type == FilesystemType::kXfs || IsMountedAnywhere(device)) return absl::OkStatus();
     ASSIGN_OR_RETURN(const FilesystemProbe found, Probe(device, deadline));
     if (found.device_bytes < found.filesystem_bytes + kWorthGrowing) return absl::OkStatus();
     RETURN_IF_ERROR(RunExt4Check(device, WholeCheckCommand(device), deadline));
