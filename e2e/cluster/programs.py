@@ -185,13 +185,14 @@ def _install_linters() -> None:
     """The ones that ct runs, from the Python package index, into a folder of their own."""
     wanted = CT_MODULE.folder / "requirements.txt"
     stamp = CT_MODULE.bin / ".linters.stamp"
-    if stamp.exists() and stamp.read_text() == wanted.read_text():
+    home = (CT_MODULE.bin / "python").resolve()  # is in its scripts, and a clone that has made it may go
+    made = f"{home}\n{wanted.read_text()}"
+    if stamp.exists() and stamp.read_text() == made:
         return
-    home = CT_MODULE.bin / "python"
     subprocess.run(["/usr/bin/python3", "-m", "venv", "--clear", home], check=True, timeout=120)
     install = (home / "bin/pip", "install", "--quiet", "--require-hashes", "--requirement", wanted)
     subprocess.run(install, check=True, timeout=300)
-    stamp.write_text(wanted.read_text())
+    stamp.write_text(made)
 
 
 def operator_crds() -> list[Path]:
