@@ -126,7 +126,7 @@ def test_a_group_is_brought_back_by_its_handles(workloads):
     workloads.delete("volumegroupsnapshot", "group")
     wait_until(
         lambda: not workloads.members("group"),
-        60,
+        180,
         lambda: f"its snapshot has gone: {workloads.events('member')}",
         pause=0.2,
     )
