@@ -82,10 +82,10 @@ absl::Status Publisher::StageUnmounted(const PublishRequest& request, const Devi
 absl::Status Publisher::ReopenClosed(const PublishRequest& request, const Device& device,
                                      const std::vector<Mount>& mounts) {
   const Mount* staged = TopMountAt(mounts, request.staging_path);
-  if (staged == nullptr) return absl::OkStatus();
+  const bool repeated = TopMountAt(mounts, request.target_path) != nullptr;
+  if (staged == nullptr || repeated) return absl::OkStatus();
   const bool closed = HasClosedItself(*staged) && !WantsReadOnly(request, device);
   if (!closed && !HasShutDown(*staged, filesystem_)) return absl::OkStatus();
-  if (TopMountAt(mounts, request.target_path) != nullptr) return absl::OkStatus();  // a repeated call
   for (const Mount& mount : mounts) {
     if (mount.target == request.staging_path) continue;
     return RefuseVolume(request.volume,

@@ -11,6 +11,14 @@ using grpc::StatusCode;
 
 const absl::Status kLost = absl::DataLossError("Input/output error");
 
+// No call has told of the loss yet.
+void LoseInUnstage(NodeFixture& f) {
+  REQUIRE(f.Stage() == StatusCode::OK);
+  f.mounter.FailNext("WriteBack", kLost);
+  f.initiator.FailNext("Detach", absl::UnavailableError("told to fail"));
+  REQUIRE(f.Unstage() == StatusCode::UNAVAILABLE);
+}
+
 TEST_CASE("an unstage tells of unwritten data once, when nothing is left to do") {
   NodeFixture f;
   REQUIRE(f.Stage() == StatusCode::OK);
@@ -83,10 +91,7 @@ TEST_CASE("a loss is not told by the unstage of a later stay") {
   NodeServiceOptions options{.node = f.node, .grace_period = {}, .doubt = {}, .topology = {}};
   f.service = std::make_unique<NodeService>(options, f.initiator, f.initiator, f.filesystem, f.mounter,
                                             f.grants.get());
-  REQUIRE(f.Stage() == StatusCode::OK);
-  f.mounter.FailNext("WriteBack", kLost);
-  f.initiator.FailNext("Detach", absl::UnavailableError("told to fail"));
-  REQUIRE(f.Unstage() == StatusCode::UNAVAILABLE);
+  LoseInUnstage(f);
   f.initiator.SetHealth(f.volume, DeviceHealth::kFailed, "fenced");
   if (GENERATE(false, true)) f.service->RemoveForgotten();
   REQUIRE(f.Stage() == StatusCode::OK);
@@ -95,10 +100,7 @@ TEST_CASE("a loss is not told by the unstage of a later stay") {
 
 TEST_CASE("a loss is told by the stage that ends a stay whose grant is another one") {
   NodeFixture f;
-  REQUIRE(f.Stage() == StatusCode::OK);
-  f.mounter.FailNext("WriteBack", kLost);
-  f.initiator.FailNext("Detach", absl::UnavailableError("told to fail"));
-  REQUIRE(f.Unstage() == StatusCode::UNAVAILABLE);
+  LoseInUnstage(f);
   REQUIRE(f.array.ReleaseGrant(f.volume, f.node, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK(f.Stage() == StatusCode::DATA_LOSS);
   CHECK(f.Stage() == StatusCode::OK);

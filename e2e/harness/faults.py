@@ -9,7 +9,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import grpc
@@ -32,16 +32,17 @@ HITS_A_STEP = 3
 VICTIMS = ("self", "tgtd", "worker", "supervisor")
 
 
-def repeat(call: Callable[[], object], seconds: float = 240) -> None:
-    """As an orchestrator does; also where a container that starts has copied the mounts for a moment."""
+def repeat(
+    call: Callable[[], object], seconds: float = 240, on: Collection[grpc.StatusCode] = AGAIN
+) -> None:
+    """As an orchestrator does."""
     deadline = time.monotonic() + seconds
     while True:
         try:
             call()
             return
         except grpc.RpcError as error:
-            again = error.code() in AGAIN or "is still in use" in error.details()
-            if not again or time.monotonic() > deadline:
+            if error.code() not in on or time.monotonic() > deadline:
                 raise
         time.sleep(0.1)
 

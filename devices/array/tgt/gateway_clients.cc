@@ -24,6 +24,12 @@ constexpr absl::Duration kEndedLasts = absl::Hours(1);
 
 }  // namespace
 
+const std::set<ClientAddress>& ClientsIn(const ImageClients& images, const std::string& image) {
+  static const std::set<ClientAddress> kNone;
+  const auto found = images.find(image);
+  return found == images.end() ? kNone : found->second;
+}
+
 void EraseClients(const ImageClients& gone, ImageClients& images) {
   for (const auto& [image, clients] : gone) {
     const auto found = images.find(image);
@@ -58,12 +64,10 @@ std::set<ClientAddress> GatewayClients::shut_out() const {
 
 std::set<ClientAddress> GatewayClients::SelectAlive(const std::string& image,
                                                     const std::set<ClientAddress>& clients) const {
-  const auto ended = ended_.find(image);
+  const std::set<ClientAddress>& ended = ClientsIn(ended_, image);
   std::set<ClientAddress> alive;
-  for (const ClientAddress& client : clients) {
-    const bool has_ended = ended != ended_.end() && ended->second.contains(client);
-    if (!has_ended && !shut_out_.contains(client)) alive.insert(client);
-  }
+  for (const ClientAddress& client : clients)
+    if (!ended.contains(client) && !shut_out_.contains(client)) alive.insert(client);
   return alive;
 }
 
@@ -86,9 +90,7 @@ absl::StatusOr<std::set<ClientAddress>> GatewayClients::FindAlive(const std::str
                                                                   const LunsOfImage& luns) const {
   const absl::MutexLock lock(&mu_);
   std::set<ClientAddress> alive = SelectAlive(image, seen);
-  const auto found = known_.find(image);
-  const std::set<ClientAddress> registered =
-      found == known_.end() ? std::set<ClientAddress>() : found->second;
+  const std::set<ClientAddress>& registered = ClientsIn(known_, image);
   std::set<ClientAddress> unknown;
   std::ranges::set_difference(alive, registered, std::inserter(unknown, unknown.end()));
   const size_t known =
@@ -102,8 +104,7 @@ absl::StatusOr<std::set<ClientAddress>> GatewayClients::FindAlive(const std::str
 
 std::set<ClientAddress> GatewayClients::ClientsOf(const std::string& image) const {
   const absl::MutexLock lock(&mu_);
-  const auto found = known_.find(image);
-  return found == known_.end() ? std::set<ClientAddress>() : found->second;
+  return ClientsIn(known_, image);
 }
 
 void GatewayClients::NoteEnded(const std::string& image, const std::set<ClientAddress>& clients) {

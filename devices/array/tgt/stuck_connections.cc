@@ -45,17 +45,17 @@ bool TakesMore(const UniqueFd& socket) {
 void StuckConnections::EndStuck(const std::vector<TgtConnection>& listed) {
   const absl::MutexLock lock(&mu_);
   for (const TgtConnection& each : listed) peers_.insert(each.address);
-  if (!IsTimeToLook()) return;
+  if (!BeginLook()) return;
   if (const auto tgtd = tgt_->FindProcess(); tgtd.ok()) GoThrough(*tgtd, &peers_);
   peers_.clear();
 }
 
 void StuckConnections::EndAllStuck(pid_t tgtd) {
   const absl::MutexLock lock(&mu_);
-  if (IsTimeToLook()) GoThrough(tgtd, nullptr);
+  if (BeginLook()) GoThrough(tgtd, nullptr);
 }
 
-bool StuckConnections::IsTimeToLook() {
+bool StuckConnections::BeginLook() {
   const SteadyTime now = std::chrono::steady_clock::now();
   if (now - looked_at_ < kBetweenLooks) return false;
   if (now - looked_at_ > kForgotten) progress_.clear();  // nobody saw whether they took more in between

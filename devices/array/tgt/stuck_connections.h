@@ -38,8 +38,8 @@ class StuckConnections {
   // and its node logs in again.
   void EndStuck(const std::vector<TgtConnection>& listed) ABSL_LOCKS_EXCLUDED(mu_);
   // This tgtd answers nobody: it may be that it waits for a peer that takes no answer, and with it everybody
-  // else (docs/tgt.md). The connections of all peers that take nothing more end, as above. To be
-  // called until it answers.
+  // else (docs/tgt.md). The connections of all peers that take nothing more end, as above. To be called until
+  // it answers.
   void EndAllStuck(pid_t tgtd) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -52,8 +52,9 @@ class StuckConnections {
     SteadyTime counting_since;  // this time
   };
 
-  bool IsTimeToLook() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Null: whichever peers.
+  // False: it is too soon after the last look.
+  bool BeginLook() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Null: of all peers.
   void GoThrough(pid_t tgtd, const std::set<std::string>* peers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status TryToGoThrough(pid_t tgtd, const std::set<std::string>* peers)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

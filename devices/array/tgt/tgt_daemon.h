@@ -15,6 +15,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -89,8 +90,7 @@ class TgtDaemon {
   // All of them while that is not known, or none is. An address that is not there may be another host's, and
   // what is not open must not be said to nodes.
   std::vector<std::string> ListOpenPortals() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Holds tgtd for a moment (tgtd_pause.h), which is no hang. UNAVAILABLE: it is just being started again,
-  // say.
+  // Holds tgtd for a moment (tgtd_pause.h), which is no hang. UNAVAILABLE: it is being started again, say.
   absl::StatusOr<std::unique_ptr<TgtdPause>> PauseTgtd() const ABSL_LOCKS_EXCLUDED(mu_);
   uint64_t CountDeaths() const ABSL_LOCKS_EXCLUDED(mu_);  // of tgtd, since StartServing()
   uint64_t CountRefusedLogins() const { return output_.refused_logins(); }
