@@ -1,4 +1,5 @@
-// A node that has a grant, and uses its session against tgtd and its agent. Needs root.
+// A node that has a grant, and uses its session against tgtd and its agent; and a stranger, who has none.
+// Needs root.
 #include <catch2/catch.hpp>
 
 #include <netinet/in.h>
@@ -8,8 +9,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <string>
 #include <vector>
 
+#include "base/testing/tcp_client.h"
 #include "devices/array/tgt/testing/raw_session.h"
 #include "devices/array/tgt/testing/several_tgtds.h"
 
@@ -32,6 +35,22 @@ struct Hostile : Several {
   Hostile() : Several(1) {}
 };
 
+// All targets are asked for before anybody has logged in.
+TEST_CASE_METHOD(Hostile, "a request before any login ends no tgtd, and names no target") {
+  const std::vector<Used> used = UseSome(1);
+  const pid_t before = Tgtd(0);
+  std::string request(48, '\0');
+  request[0] = 0x04, request[1] = static_cast<char>(0x80), request[7] = 16;
+  request.replace(20, 4, "\xff\xff\xff\xff");
+  request += std::string("SendTargets=All\0", 16);
+  const UniqueFd stranger = ConnectTo(PortOf(0));
+  REQUIRE(::send(stranger.get(), request.data(), request.size(), 0) == ssize_t(request.size()));
+  char answer[4096];
+  CHECK(::recv(stranger.get(), answer, sizeof answer, 0) == 48);  // a header alone
+  CHECK(used[0].session->Write(1, 'y'));
+  CHECK(Tgtd(0) == before);
+}
+
 // tgtd tries to send such an answer again and again, and does nothing else meanwhile.
 TEST_CASE_METHOD(Hostile, "a node that takes no answer of 1 MiB stops nobody else for long, and is fenced") {
   const std::vector<Used> used = UseSome(1), others = UseSome(1, kOther);
@@ -41,6 +60,10 @@ TEST_CASE_METHOD(Hostile, "a node that takes no answer of 1 MiB stops nobody els
   node.SendUnreadPings(4, 1 << 20);
   const TgtClient tgtd(options.control_port, absl::Seconds(1));
   CHECK_FALSE(tgtd.ListTargets().ok());  // or nothing is tried here
+  if (GENERATE(false, true)) {           // also by an agent that starts now
+    array.reset();
+    REQUIRE(Open() == absl::OkStatus());
+  }
   const auto view = Cluster();
   CHECK(Eventually([&] { return Fence(*view, kNode).ok(); }, absl::Seconds(30)));
   CHECK(others[0].session->Write(1, 'y'));

@@ -46,6 +46,7 @@ constexpr absl::Duration kStartTimeout = absl::Seconds(10);
 constexpr absl::Duration kTick = absl::Seconds(1);
 // Of one look. The end of a tgtd is noticed late by no more than this, and only if it hung before.
 constexpr absl::Duration kLookTimeout = absl::Seconds(2);
+constexpr int kLooksAtStart = 3;  // the second one sees which connections took nothing since the first
 constexpr absl::Duration kOpenAgainAfter = absl::Seconds(10);
 
 // Waits until one of the two is readable. Its index; -1: neither, by the timeout.
@@ -198,11 +199,20 @@ absl::StatusOr<TgtDaemon::Process> TgtDaemon::FindOrSpawn() {
                                              "; is that used by another tgtd?"));
 }
 
+// A tgtd that is taken over may be waiting for a peer that takes no answers, for as long as nobody ends that.
+void TgtDaemon::EndStuckUntilItAnswers() {
+  TgtClient look(options_.control_port, kLookTimeout);
+  look.TalkOnlyTo(process_.pid);
+  for (int looks = 0; looks < kLooksAtStart && !look.ListPortals().ok(); ++looks)
+    stuck_.EndAllStuck(process_.pid);
+}
+
 absl::Status TgtDaemon::BringUp() {
   absl::StatusOr<Process> found = FindOrSpawn();
   if (!found.ok()) return EndSilentHolder(found.status()) ? BringUp() : found.status();
   process_ = *std::move(found);
   connections_.EndSurplus(process_.pid, process_.handle);  // with too many of them it answers nobody
+  if (process_.taken_over) EndStuckUntilItAnswers();
   const absl::Status closed = CloseOtherPortals();
   const absl::Status status = closed.ok() ? PutTargetsBack() : closed;
   // A tgtd of ours that serves what the catalogue does not know: after a restore, or if a target's number was

@@ -7,10 +7,9 @@
 // an ephemeral loopback port, which is closed before the first target exists). Thread-safe. One thread
 // watches, and another one ticks, which may wait for a disk; the destructor joins both and leaves tgtd alone.
 //
-// A tgtd that hangs is reported, and not killed: the next one might wait for the same disk, and initiators
-// would have to log in anew. What ends is a connection whose peer takes no answers (stuck_connections.h). And
-// one that hangs while it opens an image that may be silent alone is killed, and the next one goes on without
-// that image (image_openings.h), also where an agent before this one had it open the image.
+// A tgtd that hangs is reported, and not killed: the next one might wait for the same disk. What ends is a
+// connection whose peer takes no answers (stuck_connections.h). And one that hangs on an image that may be
+// silent alone is killed, and the next one goes on without that image (image_openings.h).
 
 #include <sys/types.h>
 
@@ -104,6 +103,7 @@ class TgtDaemon {
   };
   absl::StatusOr<Process> FindRunning();
   absl::StatusOr<Process> FindOrSpawn();
+  void EndStuckUntilItAnswers();
   absl::Status BringUp();
   absl::Status PutTargetsBack() ABSL_LOCKS_EXCLUDED(targets_mu_);
   absl::Status CloseOtherPortals();
