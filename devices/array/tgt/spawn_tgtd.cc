@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +13,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "devices/array/tgt/tgtd_guard_image.h"
 
 extern char** environ;
 
@@ -20,6 +24,24 @@ namespace lunkeeper {
 namespace {
 
 constexpr int kLockInTgtd = 3;
+constexpr int kGuardInTgtd = 4;
+
+// tgtd_guard.c, as a file that needs no place. Its number is none of those above.
+UniqueFd MakeGuard() {
+  const UniqueFd file(::memfd_create("lunkeeper-tgtd-guard", MFD_CLOEXEC));
+  if (file && ::write(file.get(), kTgtdGuard, sizeof kTgtdGuard) == ssize_t{sizeof kTgtdGuard})
+    return UniqueFd(::fcntl(file.get(), F_DUPFD_CLOEXEC, kGuardInTgtd + 1));
+  LogWarn("array", "tgtd starts without its guard: one packet of a stranger can end it",
+          {{"error", std::strerror(errno)}});
+  return UniqueFd();
+}
+
+// Beside what this program has been started with.
+std::string PreloadGuard() {
+  const char* const own = std::getenv("LD_PRELOAD");
+  return absl::StrCat("LD_PRELOAD=/proc/self/fd/", kGuardInTgtd, own == nullptr ? "" : ":",
+                      own == nullptr ? "" : own);
+}
 
 // tgtd reads Ceph's conf anew for each image that it opens, and by then the file may be another one than the
 // agent has read. These come before it; without Ceph nobody reads them. What a write-back cache acknowledged
@@ -33,11 +55,15 @@ std::string CephArguments() {
 // tgtd allocates one buffer per command. glibc returns large buffers to the kernel as soon as they are freed,
 // and mapping and zeroing the pages again costs a third of a large transfer. These settings keep up to 32
 // MiB.
-std::vector<char*> Environment(std::string& ceph) {
+std::vector<char*> Environment(std::string& ceph, std::string* preload) {
   static char keep_buffers[] =
       "GLIBC_TUNABLES=glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=33554432";
   std::vector<char*> environment = {keep_buffers, ceph.data()};
-  for (char** variable = environ; *variable != nullptr; ++variable) environment.push_back(*variable);
+  if (preload != nullptr) environment.push_back(preload->data());
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const bool is_replaced = preload != nullptr && absl::StartsWith(*variable, "LD_PRELOAD=");
+    if (!is_replaced) environment.push_back(*variable);
+  }
   environment.push_back(nullptr);
   return environment;
 }
@@ -69,7 +95,9 @@ absl::StatusOr<pid_t> SpawnTgtd(const TgtDaemonOptions& options, const std::stri
   posix_spawn_file_actions_adddup2(&actions, 1, 2);
   // Not closed on exec in tgtd, and also not when it has this number here already.
   posix_spawn_file_actions_adddup2(&actions, lock.get(), kLockInTgtd);
-  posix_spawn_file_actions_addclosefrom_np(&actions, kLockInTgtd + 1);
+  const UniqueFd guard = MakeGuard();
+  if (guard) posix_spawn_file_actions_adddup2(&actions, guard.get(), kGuardInTgtd);
+  posix_spawn_file_actions_addclosefrom_np(&actions, guard ? kGuardInTgtd + 1 : kLockInTgtd + 1);
   // Signals that this program blocks would stay blocked in tgtd, which then could not be ended by SIGTERM.
   sigset_t none;
   sigemptyset(&none);
@@ -78,9 +106,9 @@ absl::StatusOr<pid_t> SpawnTgtd(const TgtDaemonOptions& options, const std::stri
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
   pid_t pid = 0;
-  std::string ceph = CephArguments();
+  std::string ceph = CephArguments(), preload = PreloadGuard();
   const int error = ::posix_spawn(&pid, options.binary.c_str(), &actions, &attributes, arguments.data(),
-                                  Environment(ceph).data());
+                                  Environment(ceph, guard ? &preload : nullptr).data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error == 0) return pid;

@@ -11,9 +11,9 @@
 
 namespace lunkeeper {
 
-// Its process, a child of this one, which does not answer yet. It inherits `lock` (TgtdLock) and no other
-// descriptor, and writes to `output` (TgtdOutput). It has one portal, of loopback and with an ephemeral port,
-// which nobody is to use. UNAVAILABLE: it cannot be started.
+// Its process, a child of this one, which does not answer yet. It inherits `lock` (TgtdLock) and its
+// guard (tgtd_guard.c), and writes to `output` (TgtdOutput). It has one portal, of loopback and with an
+// ephemeral port, which nobody is to use. UNAVAILABLE: it cannot be started.
 absl::StatusOr<pid_t> SpawnTgtd(const TgtDaemonOptions& options, const std::string& output,
                                 const UniqueFd& lock);
 
