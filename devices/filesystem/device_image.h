@@ -36,14 +36,4 @@ absl::StatusOr<DeviceHead> ReadDeviceHead(const std::string& device, absl::Time 
 // Whether the file system of that type, mounted or not, is as large as its device. Reads its superblock only.
 absl::StatusOr<bool> FillsDevice(const std::string& device, FilesystemType type, absl::Time deadline);
 
-// A Make in progress leaves a mark on the device, 2 MiB before its end, where neither tool writes. It is put
-// there only on a device that was blank, and removed before the file system is first mounted, or the device
-// used raw: a device that bears it has never held anybody's data, however far the tool came. Devices below
-// 8 MiB get none. Both are durable when they return; Mark also wipes what an earlier, unfinished Make left at
-// the edges.
-absl::Status MarkUnfinished(const std::string& device, absl::Time deadline);
-absl::Status ClearUnfinished(const std::string& device, absl::Time deadline);
-// Of a marked device whose tool failed, the edges alone: also where the device has no room. The mark stays.
-absl::Status WipeUnfinished(const std::string& device, absl::Time deadline);
-
 }  // namespace lunkeeper

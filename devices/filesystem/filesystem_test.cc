@@ -9,46 +9,10 @@
 #include "base/unique_fd.h"
 #include "base/units.h"
 #include "devices/filesystem/device_image.h"
-#include "devices/filesystem/testing/scratch_devices.h"
+#include "devices/filesystem/testing/filesystem_fixture.h"
 
 namespace lunkeeper {
 namespace {
-
-constexpr uint64_t kSmall = 16 * kMiB;
-constexpr uint64_t kXfsSize = 320 * kMiB;  // mkfs.xfs wants 300
-
-constexpr char kVolume[] = "array:volume";
-
-uint64_t SizeFor(FilesystemType type) { return type == FilesystemType::kXfs ? kXfsSize : kSmall; }
-
-struct FilesystemFixture {
-  testing::TempDir records;
-  std::unique_ptr<Filesystem> filesystem = MakeToolFilesystem(records.path());
-  std::unique_ptr<Mounter> mounter = MakeLinuxMounter();
-
-  Content ContentOf(const ScratchLoop& device) {
-    auto found = filesystem->Probe(device.path(), Soon());
-    // A try that ran out of time may still have a read under way, on a busy machine.
-    for (const absl::Time end = Soon(); absl::IsDeadlineExceeded(found.status()) && absl::Now() < end;) {
-      absl::SleepFor(absl::Milliseconds(50));
-      found = filesystem->Probe(device.path(), Soon());
-    }
-    INFO(found.status());
-    REQUIRE(found.ok());
-    return found->content;
-  }
-  void Make(const ScratchLoop& device, FilesystemType type) {
-    const absl::Status status = filesystem->Make(device.path(), type, Soon());
-    INFO(status);
-    REQUIRE(status.ok());
-  }
-  absl::Status Mount(const ScratchLoop& device, const std::string& target, FilesystemType type,
-                     bool read_only = false) {
-    return mounter->MountDevice(
-        {.device = device.path(), .target = target, .type = type, .options = {}, .read_only = read_only},
-        Soon());
-  }
-};
 
 TEST_CASE("a zeroed device is blank, and only that is formatted") {
   const FilesystemType type = GENERATE(FilesystemType::kExt4, FilesystemType::kXfs);
@@ -134,57 +98,6 @@ TEST_CASE("a device that cannot be read is an error, and never blank") {
   CHECK(absl::IsNotFound(f.filesystem->Probe("/dev/no-such-device", Soon()).status()));
 }
 
-TEST_CASE("a format that was cut short at any time is recognised and done again") {
-  const FilesystemType type = GENERATE(FilesystemType::kExt4, FilesystemType::kXfs);
-  FilesystemFixture f;
-  testing::TempDir directory;
-  ScratchLoop device(directory, "disk", SizeFor(type));
-  bool cut = false;
-  for (absl::Duration time = absl::Milliseconds(1);; time += absl::Milliseconds(2)) {
-    REQUIRE(time < absl::Seconds(10));
-    const absl::Status status = f.filesystem->Make(device.path(), type, absl::Now() + time);
-    if (status.ok()) break;
-    cut = true;
-    INFO(status << " after " << time);
-    const Content content = f.ContentOf(device);
-    if (content == Content::kFilesystem) break;  // finished, and the time was up on the way back
-    REQUIRE(content == Content::kBlank);
-  }
-  CHECK(cut);
-  CHECK(f.ContentOf(device) == Content::kFilesystem);
-}
-
-// The mark of an unfinished format is found by the device's end.
-TEST_CASE("what a format left that found no room is not in the way when the device has grown since") {
-  const FilesystemType type = GENERATE(FilesystemType::kExt4, FilesystemType::kXfs);
-  FilesystemFixture f;
-  testing::TempDir directory;
-  MountPoint pool(directory, "pool");
-  REQUIRE(Shell("mount -t tmpfs -o size=1200k none " + pool.path()));
-  ScratchLoop device(directory, "pool/disk", 4 * SizeFor(type));
-  const absl::Status status = f.filesystem->Make(device.path(), type, Soon());
-  INFO(status);
-  REQUIRE(absl::IsInternal(status));
-  REQUIRE(Shell("mount -o remount,size=100% " + pool.path()));
-  REQUIRE(Shell("blockdev --flushbufs " + device.path()));  // as by a detach
-  device.Grow(5 * SizeFor(type));
-  CHECK(f.ContentOf(device) == Content::kBlank);
-  f.Make(device, type);
-  CHECK(f.ContentOf(device) == Content::kFilesystem);
-}
-
-TEST_CASE("what an unfinished format left is wiped before the next") {
-  FilesystemFixture f;
-  testing::TempDir directory;
-  ScratchLoop device(directory, "disk", kXfsSize);
-  REQUIRE(MarkUnfinished(device.path(), Soon()).ok());
-  REQUIRE(Shell("mkfs.xfs -q -K " + device.path()));  // as if killed before its end
-  CHECK(f.ContentOf(device) == Content::kBlank);
-  f.Make(device, FilesystemType::kExt4);
-  CHECK(f.ContentOf(device) == Content::kFilesystem);
-  CHECK(f.filesystem->Check({device.path(), FilesystemType::kExt4, kVolume}, Soon()).ok());
-}
-
 TEST_CASE("a file system too small for its tool fails with the tool's words") {
   FilesystemFixture f;
   testing::TempDir directory;
@@ -193,27 +106,6 @@ TEST_CASE("a file system too small for its tool fails with the tool's words") {
   CHECK(absl::IsInternal(status));
   CHECK(std::string(status.message()).find("mkfs.xfs") != std::string::npos);
   CHECK(f.ContentOf(device) == Content::kBlank);
-}
-
-// One whose format failed, that was used raw then, and that may be used either way.
-TEST_CASE("a device that somebody has had raw is never formatted again by the mark of an unfinished format") {
-  FilesystemFixture f;
-  testing::TempDir directory;
-  ScratchLoop device(directory, "disk", kSmall);
-  REQUIRE(MarkUnfinished(device.path(), Soon()).ok());
-  REQUIRE(f.filesystem->PrepareRaw(device.path(), Soon()).ok());
-  const UniqueFd user(::open(device.path().c_str(), O_RDWR | O_EXCL | O_CLOEXEC));
-  REQUIRE(f.filesystem->PrepareRaw(device.path(), Soon()).ok());  // a repeated stage
-  WriteAt(device.path(), 0, "data");
-  CHECK(f.ContentOf(device) == Content::kForeign);
-}
-
-TEST_CASE("a device that cannot be written may be used raw") {
-  FilesystemFixture f;
-  testing::TempDir directory;
-  { REQUIRE(MarkUnfinished(ScratchLoop(directory, "disk", kSmall).path(), Soon()).ok()); }
-  ScratchLoop device(directory, "disk", kSmall, /*read_only=*/true);
-  CHECK(f.filesystem->PrepareRaw(device.path(), Soon()) == absl::OkStatus());
 }
 
 TEST_CASE("a damaged ext4 is repaired if it needs no decision, and refused if it does") {

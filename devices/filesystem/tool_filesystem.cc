@@ -10,7 +10,7 @@
 //
 // -y is given only where a record says that this node's own resize2fs has done the damage (growth_record.h).
 //
-// Make: mark -> tool -> clear the mark, or wipe what a failed tool left (device_image.cc says why). Killed
+// Make: mark -> tool -> clear the mark, or wipe what a failed tool left (unfinished_mark.cc says why). Killed
 // between any two steps, a repeated Make goes on; one whose tool was still at work takes that tool's result.
 // Repair: `e2fsck -p`, which corrects only what needs no decision; XFS replays its log at each mount.
 
@@ -42,6 +42,7 @@
 #include "devices/filesystem/growth_record.h"
 #include "devices/filesystem/superblock.h"
 #include "devices/filesystem/tool_runner.h"
+#include "devices/filesystem/unfinished_mark.h"
 
 namespace lunkeeper {
 namespace {
@@ -51,11 +52,17 @@ constexpr uint64_t kWorthGrowing = 8 << 20;
 
 using Words = std::vector<std::string>;
 
-// Discarding is left out: the device is blank, and it would take the mark of an unfinished Make with it.
-Words MakeCommand(const std::string& device, FilesystemType type) {
+// Discarding is left out: the device is blank, and it would take the mark of an unfinished Make with it. The
+// UUID is the mark's; empty: there is none.
+Words MakeCommand(const std::string& device, FilesystemType type, const std::string& uuid) {
   // ext4: no blocks are reserved for root ("-m 0"), since a pod's data should be able to fill its volume.
-  if (type == FilesystemType::kXfs) return {"mkfs.xfs", "-q", "-K", device};
-  return {"mke2fs", "-q", "-t", "ext4", "-m", "0", "-E", "nodiscard", device};
+  const bool xfs = type == FilesystemType::kXfs;
+  Words command =
+      xfs ? Words{"mkfs.xfs", "-q", "-K"} : Words{"mke2fs", "-q", "-t", "ext4", "-m", "0", "-E", "nodiscard"};
+  if (!uuid.empty() && xfs) command.insert(command.end(), {"-m", "uuid=" + uuid});
+  if (!uuid.empty() && !xfs) command.insert(command.end(), {"-U", uuid});
+  command.push_back(device);
+  return command;
 }
 
 absl::Status StatusOfTool(const Words& argv, const CommandResult& result) {
@@ -120,18 +127,22 @@ class ToolFilesystem final : public Filesystem {
   }
 
   absl::Status Make(const std::string& device, FilesystemType type, absl::Time deadline) override {
-    const Words command = MakeCommand(device, type);
     RETURN_IF_ERROR(tools_.AwaitTool(device, deadline));
+    ASSIGN_OR_RETURN(std::string uuid, ReadMark(device, deadline));
+    const bool has_begun = tools_.HasTool(device, MakeCommand(device, type, uuid));
     // Before the look at it, since what an earlier process has left at work there may be writing.
-    if (!tools_.HasTool(device, command)) RETURN_IF_ERROR(AwaitUnused(device, deadline));
+    if (!has_begun) RETURN_IF_ERROR(AwaitUnused(device, deadline));
     ASSIGN_OR_RETURN(const FilesystemProbe found, Probe(device, deadline));
     if (found.content != Content::kBlank) {
       return absl::FailedPreconditionError(
           absl::StrCat("device ", device, " holds ", found.description, " and is not formatted"));
     }
     // What an earlier call began is not begun anew, and a mark would wipe what it has made.
-    if (!tools_.HasTool(device, command)) RETURN_IF_ERROR(MarkUnfinished(device, deadline));
+    if (!has_begun) {
+      ASSIGN_OR_RETURN(uuid, MarkUnfinished(device, deadline));
+    }
     FAIL_POINT("filesystem.make.marked");
+    const Words command = MakeCommand(device, type, uuid);
     ASSIGN_OR_RETURN(const CommandResult made, tools_.RunTool(device, command, deadline));
     if (made.exit_code != 0) WipeUnfinished(device, deadline).IgnoreError();
     RETURN_IF_ERROR(StatusOfTool(command, made));
