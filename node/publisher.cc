@@ -92,7 +92,11 @@ absl::Status Publisher::ReopenClosed(const PublishRequest& request, const Device
                         absl::StrCat("its file system met an error and closed itself, and ", mount.target,
                                      " uses it; end that pod, and it is checked and mounted anew"));
   }
-  return stager_.StageAgain(ToStageRequest(request), device);
+  RETURN_IF_ERROR(stager_.StageAgain(ToStageRequest(request), device));
+  if (!HasShutDown(*staged, filesystem_)) return absl::OkStatus();
+  return RefuseVolume(request.volume,
+                      "its file system has shut itself down, and a container that has copied this node's "
+                      "mounts keeps it so; end that container, or drain the node");
 }
 
 // Something is mounted at the target already: fine if it is what was asked for.

@@ -107,6 +107,15 @@ TEST_CASE("an XFS that has shut itself down is mounted anew for the next pod, wh
   CHECK(f.Unstage() == StatusCode::DATA_LOSS);
 }
 
+// A container that has copied the mounts keeps it.
+TEST_CASE("an XFS that is still shut down after it was mounted anew is not published") {
+  ShutXfsFixture f;
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  f.AnswerEio(4);
+  CHECK(f.Publish(f.next) == StatusCode::FAILED_PRECONDITION);
+  CHECK(f.Publish(f.next) == StatusCode::OK);  // when that container has ended
+}
+
 TEST_CASE("an XFS that answers late, or only the second time, is published as it is") {
   ShutXfsFixture f;
   if (GENERATE(false, true)) {

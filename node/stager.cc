@@ -113,6 +113,7 @@ absl::Status Stager::StageAttached(const StageRequest& request, const Device& de
 absl::StatusOr<Device> Stager::AttachDevice(const StageRequest& request, const Grant& grant) {
   ASSIGN_OR_RETURN(const std::optional<Device> there, initiator_.Find(request.volume));
   if (there && IsStale(*there, grant)) RETURN_IF_ERROR(RemoveStaleDevice(*there, request));
+  if (!there) TakeLoss(request.volume).IgnoreError();  // of a stay that has ended; the log has it
   return initiator_.Attach({.volume = request.volume,
                             .connection = grant.connection,
                             .serial = grant.serial,

@@ -51,6 +51,19 @@ TEST_CASE("a grant that a killed plugin had taken is given back when the plugin 
   CHECK_FALSE(f.Granted());
 }
 
+TEST_CASE("a loss of a stay that ended without its unstage is not told by a later one") {
+  FlakyFixture f;
+  REQUIRE(f.Stage() == StatusCode::OK);
+  f.mounter.FailNext("WriteBack", absl::DataLossError("Input/output error"));
+  f.flaky.cut_off = true;
+  REQUIRE(f.Unstage() == StatusCode::UNAVAILABLE);
+  f.flaky.cut_off = false;
+  f.service->ReturnUnusedGrants();
+  REQUIRE_FALSE(f.Granted());
+  REQUIRE(f.Stage() == StatusCode::OK);
+  CHECK(f.Unstage() == StatusCode::OK);
+}
+
 // The publish is given another grant, which nothing here uses.
 TEST_CASE("a raw device whose grant ends during its publish is not published, and keeps no other node out") {
   FlakyFixture f;
