@@ -47,7 +47,7 @@ bool IsGraceOver(State& state, const Assessment& seen) {
 }
 
 // An array has its fence, had one, or is being asked for it; or its pods are asked to leave, which the taint
-// comes before.
+// comes before. Not if the node was well since: what begins then is another failover.
 bool IsBegun(const State& state, const Assessment& seen) {
   const auto& record = seen.record;
   const auto* object = state.cluster.FindNode(NameOf(record.node));
@@ -55,7 +55,8 @@ bool IsBegun(const State& state, const Assessment& seen) {
   const auto is_asked = [&](const auto& entry) {
     return state.outbox.IsWaiting(CallKey::ForFenceOf(entry.first, record.node));
   };
-  return asks_pods || !seen.fences.empty() || !record.generations.empty() ||
+  const bool over = state.came_back.contains(record.node) && !IsGone(state, seen);
+  return (!over && (asks_pods || WasFenced(seen))) ||
          std::any_of(record.volumes.begin(), record.volumes.end(), is_asked);
 }
 
@@ -67,7 +68,11 @@ Permission AskAgain(State& state, const Assessment& seen) {
                                      [&](const auto& entry) { return state.evidence.ArrayUp(entry.first); });
   const bool due = seen.leaving || (seen.acting && can_fence);
   if (!due || record.is_manual() || state.settings.dry_run || IsBegun(state, seen)) return Permission::kGiven;
-  return AskToBegin(state, record.node, seen.classification, record.volumes);
+  const auto permission = AskToBegin(state, record.node, seen.classification, record.volumes);
+  if (permission != Permission::kGiven) return permission;
+  state.came_back.erase(record.node);
+  state.limits.NoteDecision(record.node, state.now);
+  return permission;
 }
 
 // A pod that is deleted and still there, for a finalizer, may have its replacement already, or keep it away.
@@ -157,8 +162,13 @@ Assessment AssessNode(State& state, const NodeFence& record) {
   const bool again = !record.generations.empty() && IsGone(state, seen);
   seen.acting = (manual && !seen.leaving) || again || seen.classification.response == Response::kFence ||
                 IsGraceOver(state, seen);
+  if (!record.is_manual() && WasFenced(seen) && seen.signals.network == Network::kArrives &&
+      seen.classification.response == Response::kNothing)
+    state.came_back.insert(record.node);
   seen.permission = AskAgain(state, seen);
-  if (seen.permission == Permission::kRefused) seen.acting = seen.leaving = false;
+  // What was fenced is carried on and lifted meanwhile.
+  if (seen.permission == Permission::kRefused || (seen.permission == Permission::kAwaited && WasFenced(seen)))
+    seen.acting = seen.leaving = false;
   // Where there is no reason to fence any more, only arrays that may have a fence matter.
   for (const auto& entry : record.volumes)
     if (state.arrays.IsConfigured(entry.first) && (seen.acting || !record.unasked.contains(entry.first)))
@@ -209,6 +219,8 @@ std::vector<ArrayId> UnconfirmedArrays(const State& state, const Assessment& see
   }
   return arrays;
 }
+
+bool WasFenced(const Assessment& seen) { return !seen.fences.empty() || !seen.record.generations.empty(); }
 
 bool IsFenced(const Assessment& seen, const VolumesByArray& volumes) {
   return std::all_of(volumes.begin(), volumes.end(), [&](const auto& entry) {

@@ -52,6 +52,8 @@ std::vector<ArrayId> UnconfirmedArrays(const State& state, const Assessment& see
 // Adds what is to be fenced. Written before any of it is asked for: the arrays that are up count as asked
 // from then on, and may have a fence even if no answer of theirs comes.
 void AddToRecord(const State& state, const VolumesByArray& volumes, NodeFence& record);
+// An array has a fence of it, or had one.
+bool WasFenced(const Assessment& seen);
 // The arrays have confirmed that all of `volumes` are fenced from the node.
 bool IsFenced(const Assessment& seen, const VolumesByArray& volumes);
 // The pods that are still to go: those whose volumes are all fenced, and those without a volume once all that

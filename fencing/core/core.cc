@@ -199,6 +199,7 @@ void Core::HandleEvent(const FenceGone& gone) {
   state_.cluster.Remove(gone.node);
   state_.leaving_since.erase(gone.node);
   state_.decided_dead.erase(gone.node);
+  state_.came_back.erase(gone.node);
   state_.WithdrawReport(ReportKind::kRefused, gone.node);  // the next one is reported again
 }
 
@@ -314,6 +315,8 @@ void Core::HandleAnswer(const AskReplicas& call, const Done& done) {
 
 void Core::HandleAnswer(const FenceNode& call, const Done& done) {
   if (done.outcome == Outcome::kRefused) LoseTerm(call.array);
+  // It may be stored: the next look tells.
+  if (done.outcome == Outcome::kFailed) state_.arrays.NoteDoubt(call.array, state_.now);
   if (done.outcome != Outcome::kOk || !done.fence) return;
   state_.arrays.NoteFence(call.array, *done.fence, state_.now);
   ReconcileFenced(call.node);
@@ -374,6 +377,7 @@ void Core::HandleAnswer(const RemoveNodeFence& call, const Done& done) {
   if (done.outcome != Outcome::kOk || (known && known->uid != call.uid)) return;
   state_.cluster.Remove(call.node);
   state_.decided_dead.erase(call.node);
+  state_.came_back.erase(call.node);
   if (MayAct()) SweepTaints(state_);
 }
 

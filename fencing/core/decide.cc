@@ -237,6 +237,16 @@ Classification ClassifySlowly(const State& state, const NodeId& node) {
   return Classify(state.evidence.SignalsOf(node, state.now), state.settings, false);
 }
 
+// A look from before this leader's term says nothing of a fence that the leader before has made since. An
+// array that is down may be for long, and keeps no taint on a node. Nor does one that gives no term: by then
+// no call of the leader before is under way any more, and looks are newer.
+bool MayHideFence(const State& state, const ArrayId& array) {
+  const auto termless = state.termless_since.find(array);
+  const bool for_long =
+      termless != state.termless_since.end() && state.now - termless->second >= state.settings.answer_timeout;
+  return state.evidence.ArrayUp(array) && !state.arrays.IsSure(array) && !for_long;
+}
+
 }  // namespace
 
 Permission AskToBegin(State& state, const NodeId& node, Classification classification,
@@ -322,12 +332,9 @@ void Decide(State& state, const NodeId& node, Classification classification) {
 }
 
 void SweepTaints(State& state) {
-  // A look from before this leader's term says nothing of a fence that the leader before has made since. An
-  // array that is down may be for long, and keeps no taint on a node.
   const auto arrays = state.arrays.Ids();
-  if (std::any_of(arrays.begin(), arrays.end(), [&](const auto& array) {
-        return state.evidence.ArrayUp(array) && !state.arrays.IsSure(array);
-      }))
+  if (std::any_of(arrays.begin(), arrays.end(),
+                  [&](const auto& array) { return MayHideFence(state, array); }))
     return;
   for (const auto& [name, node] : state.cluster.tainted()) {
     if (node->taint.empty()) continue;

@@ -41,6 +41,11 @@ void KnownArrays::NoteFence(const ArrayId& array, const ArrayFence& fence, Insta
   found->second.changed_at = now;
 }
 
+void KnownArrays::NoteDoubt(const ArrayId& array, Instant now) {
+  const auto found = arrays_.find(array);
+  if (found != arrays_.end()) found->second.all_sure = false, found->second.changed_at = now;
+}
+
 void KnownArrays::NoteUnfence(const ArrayId& array, const NodeId& node, Instant now) {
   const auto found = arrays_.find(array);
   if (found == arrays_.end()) return;

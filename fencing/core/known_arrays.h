@@ -16,6 +16,8 @@ class KnownArrays {
   void NoteConfigured(const ArrayId& array) { arrays_[array]; }
   void NoteView(const ArrayView& view);
   void NoteFence(const ArrayId& array, const ArrayFence& fence, Instant now);
+  // What the last look showed may have changed since.
+  void NoteDoubt(const ArrayId& array, Instant now);
   void NoteUnfence(const ArrayId& array, const NodeId& node, Instant now);
   void NoteTerm(const ArrayId& array, Term term, Instant now);
   void LostTerm(const ArrayId& array);

@@ -220,7 +220,7 @@ bool MayClose(const State& state, const Assessment& seen) {
   const bool open = state.FencesOfMachine(seen.record.node).empty();
   if (!open && MayOpenMachine(state, seen)) return false;
   // Of one that may not begin after all nothing has been done. Decide begins it anew when it may.
-  if (IsMachineId(seen.record.node) || seen.permission == Permission::kRefused)
+  if (IsMachineId(seen.record.node) || (seen.permission == Permission::kRefused && !WasFenced(seen)))
     return IsSureOfArrays(state, seen);
   // Its fences stay at the arrays for good, and need no record any more.
   if (IsGone(state, seen)) return PodsToDelete(state, seen).empty() && IsFenced(seen, seen.awaited);
@@ -348,7 +348,7 @@ void Reconcile(State& state, const NodeId& node) {
   if (IsUnknown(state, *record)) return RefuseRecord(state, *record);
   const auto seen = AssessNode(state, *record);
   if (!seen.leaving) state.leaving_since.erase(node);
-  if (IsFrozen(state, seen) || seen.permission == Permission::kAwaited) return;
+  if (IsFrozen(state, seen) || (seen.permission == Permission::kAwaited && !WasFenced(seen))) return;
   if (!IsRecorded(state, seen)) return;
   OpenMachine(state, seen);
   const Phase phase = PhaseOf(state, seen);

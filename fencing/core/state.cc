@@ -99,6 +99,7 @@ void State::ForgetNodes() {
     due.erase(node);
     unrecorded.erase(node);
     decided_dead.erase(node);
+    came_back.erase(node);
     for (const auto kind :
          {ReportKind::kClassification, ReportKind::kRefused, ReportKind::kProgress, ReportKind::kHeldBack})
       WithdrawReport(kind, node);

@@ -103,6 +103,9 @@ struct State {
   std::map<NodeId, DueFence> due;    // whether the limits let it be done or not
   std::map<NodeId, int> unrecorded;  // how often in a row the API server did not store its new NodeFence
   std::set<NodeId> decided_dead;     // with a record for another reason: its death is decided as well
+  // With a record of what was fenced on evidence: it was well since. That was one decision, and what is
+  // fenced of it from now on is another one.
+  std::set<NodeId> came_back;
   std::map<std::pair<ReportKind, NodeId>, Said> said;
   std::map<ArrayId, Instant> termless_since;  // of a leader: arrays that it sees and has no term on
 
