@@ -96,7 +96,10 @@ absl::StatusOr<std::set<ClientAddress>> GatewayClients::FindAlive(const std::str
   const size_t known =
       luns.one_is_new ? alive.size() - unknown.size() : SelectAlive(image, registered).size();
   const size_t own = std::max<size_t>(luns.one_is_new ? 1 : 0, luns.most - std::min(luns.most, known));
-  if (unknown.size() <= own + (took_over_ ? 1 : 0)) return alive;
+  // The gateway before may have had it open by a client that it had not registered yet. One that is
+  // registered here is this gateway's, so that one has ended.
+  const bool one_more = took_over_ && luns.one_is_new && registered.empty();
+  if (unknown.size() <= own + (one_more ? 1 : 0)) return alive;
   return absl::FailedPreconditionError(absl::StrCat(
       "image ", image, " is open elsewhere", own == 0 ? ", by " : ": this gateway is not all of ",
       absl::StrJoin(unknown, ", "), " (`rbd status` shows it): end that program"));

@@ -254,6 +254,15 @@ TEST_CASE_METHOD(OnCeph,
   CHECK(stranger.CanWrite());
 }
 
+TEST_CASE("gateway clients: who is seen in the place of one that was shut out is somebody else") {
+  alignas(CephPool) static char unused[sizeof(CephPool)];
+  GatewayClients clients(reinterpret_cast<const CephPool&>(unused), {{"lk/v", {"own"}}});
+  const LunsOfImage found_open{.most = 1, .one_is_new = false};
+  CHECK(absl::IsFailedPrecondition(clients.FindAlive("lk/v", {"stranger"}, found_open).status()));
+  clients.NoteTakeover();
+  CHECK(absl::IsFailedPrecondition(clients.FindAlive("lk/v", {"stranger"}, found_open).status()));
+}
+
 // By an agent that does not know which of them is whose.
 TEST_CASE_METHOD(WithSharedVolume,
                  "on Ceph: a shared volume of which one client is shut out is opened anew for each node") {
@@ -276,6 +285,35 @@ TEST_CASE_METHOD(WithSharedVolume,
     const auto initiator = PlainInitiator::Login(connection);
     CHECK((initiator.ok() && (*initiator)->Write(0, 'a')));
   }
+}
+
+TEST_CASE_METHOD(OnCeph, "on Ceph: after a takeover, too, no image is opened anew beside another program") {
+  const VolumeId volume = Make("v");
+  REQUIRE(Login(volume)->Write(0, 'a'));
+  const auto pool = ConnectToCeph();
+  cluster.reset();
+  array.reset();
+  const auto record = ReadGatewayRecord(*pool, options.name).value();
+  GatewayRecord next = *record;
+  next.holder = "another.boot";
+  ++next.counter;
+  REQUIRE(ReplaceGatewayRecord(*pool, options.name, record, next) == absl::OkStatus());
+  REQUIRE(Open() == absl::OkStatus());
+  cluster = Cluster();
+  const Connection connection = cluster->grants().ListGrants({volume, {}})->front().connection;
+  const auto writes = [&] {
+    const auto initiator = PlainInitiator::Login(connection);
+    return initiator.ok() && (*initiator)->Write(0, 'b');
+  };
+  REQUIRE(Eventually(writes));
+  const std::set<ClientAddress> own = NamedOf(*this, volume);
+  REQUIRE(own.size() == 1);
+  Stranger stranger(*this, volume);
+  REQUIRE(stranger.pool->BlockClient(*own.begin(), absl::Minutes(10)) == absl::OkStatus());
+  absl::SleepFor(absl::Seconds(8));  // some looks
+  CHECK_FALSE(writes());
+  CHECK(NamedOf(*this, volume) == own);
+  CHECK(stranger.CanWrite());
 }
 
 // Its kernel has one client for all the images that it has mapped.

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,14 +18,18 @@
 #include "devices/array/tgt/testing/several_tgtds.h"
 
 namespace {
-std::atomic<bool> as_on_ethernet = false;
+std::atomic<bool> as_another_host = false;
 }  // namespace
 
-// For libiscsi, too. Loopback's segments are so large that a socket's first buffer takes what Ethernet's does
-// not.
+// For libiscsi, too: from an address of its own, and as on Ethernet. Loopback's segments are so large that a
+// socket's first buffer takes what Ethernet's does not.
 extern "C" int connect(int socket, const sockaddr* address, socklen_t size) {
   constexpr int kSegment = 1448;
-  if (as_on_ethernet) ::setsockopt(socket, IPPROTO_TCP, TCP_MAXSEG, &kSegment, sizeof kSegment);
+  if (as_another_host) {
+    const sockaddr_in own = {AF_INET, 0, {htonl(INADDR_LOOPBACK + 76)}, {}};
+    ::setsockopt(socket, IPPROTO_TCP, TCP_MAXSEG, &kSegment, sizeof kSegment);
+    ::bind(socket, reinterpret_cast<const sockaddr*>(&own), sizeof own);
+  }
   return static_cast<int>(::syscall(SYS_connect, socket, address, size));
 }
 
@@ -54,9 +59,9 @@ TEST_CASE_METHOD(Hostile, "a request before any login ends no tgtd, and names no
 // tgtd tries to send such an answer again and again, and does nothing else meanwhile.
 TEST_CASE_METHOD(Hostile, "a node that takes no answer of 1 MiB stops nobody else for long, and is fenced") {
   const std::vector<Used> used = UseSome(1), others = UseSome(1, kOther);
-  as_on_ethernet = true;
+  as_another_host = true;
   RawSession node(used[0].connection);
-  as_on_ethernet = false;
+  as_another_host = false;
   node.SendUnreadPings(4, 1 << 20);
   const TgtClient tgtd(options.control_port, absl::Seconds(1));
   CHECK_FALSE(tgtd.ListTargets().ok());  // or nothing is tried here
@@ -67,6 +72,19 @@ TEST_CASE_METHOD(Hostile, "a node that takes no answer of 1 MiB stops nobody els
   const auto view = Cluster();
   CHECK(Eventually([&] { return Fence(*view, kNode).ok(); }, absl::Seconds(30)));
   CHECK(others[0].session->Write(1, 'y'));
+}
+
+// Each by itself would stop tgtd for as long: for 6 s.
+TEST_CASE_METHOD(Hostile, "the sessions of a node that takes no answers end together") {
+  const std::vector<Used> used = UseSome(8), others = UseSome(1, kOther);
+  std::vector<std::unique_ptr<RawSession>> sessions;
+  as_another_host = true;
+  for (const Used& each : used) sessions.push_back(std::make_unique<RawSession>(each.connection));
+  as_another_host = false;
+  for (const auto& session : sessions) session->SendUnreadReads(8, 1 << 20);
+  const absl::Time begun = absl::Now();
+  CHECK(Eventually([&] { return others[0].session->Write(1, 'y'); }, absl::Seconds(60)));
+  CHECK(absl::Now() - begun < absl::Seconds(30));
 }
 
 TEST_CASE_METHOD(Hostile, "a target that serves somebody is not adopted for what its session calls itself") {

@@ -43,9 +43,14 @@ void ImageReopener::ReopenShutOut() {
 // before it has a client.
 absl::Status ImageReopener::ReopenImage(const std::string& path) {
   const std::set<std::string> clients = images_.ListClients(path);
-  ASSIGN_OR_RETURN(const std::vector<GrantRow> grants, catalogue_.grants().ListAllGrants());
+  ASSIGN_OR_RETURN(std::vector<GrantRow> grants, catalogue_.grants().ListAllGrants());
+  std::erase_if(grants, [&](const GrantRow& grant) { return images_.VolumePath(grant.volume) != path; });
+  // First of all: where one of them cannot be opened anew, the others are not cut in vain.
   for (const GrantRow& grant : grants) {
-    if (images_.VolumePath(grant.volume) != path) continue;
+    if (grant.releasing) return absl::UnavailableError("a grant of it is being released");
+    RETURN_IF_ERROR(check_(grant));
+  }
+  for (const GrantRow& grant : grants) {
     const auto pass = gates_.Enter(grant.volume, absl::Now() + kLookForShutOut);
     if (!pass.has_value()) return absl::UnavailableError("its volume is busy");
     ASSIGN_OR_RETURN(const auto now, catalogue_.grants().FindGeneration(grant.generation));

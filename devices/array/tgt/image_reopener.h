@@ -31,10 +31,16 @@ namespace lunkeeper {
 
 class ImageReopener {
  public:
-  // Closes the image of a grant's LUN, and opens it anew. Called inside the volume's gate.
-  using Reopen = std::function<absl::Status(const GrantRow&)>;
-  ImageReopener(Catalogue& catalogue, const ImageStore& images, VolumeGates& gates, Reopen reopen)
-      : catalogue_(catalogue), images_(images), gates_(gates), reopen_(std::move(reopen)) {}
+  using OfGrant = std::function<absl::Status(const GrantRow&)>;
+  // `check`: whether its tgtd answers. `reopen`: closes the image of a grant's LUN, and opens it anew; called
+  // inside the volume's gate.
+  ImageReopener(Catalogue& catalogue, const ImageStore& images, VolumeGates& gates, OfGrant check,
+                OfGrant reopen)
+      : catalogue_(catalogue),
+        images_(images),
+        gates_(gates),
+        check_(std::move(check)),
+        reopen_(std::move(reopen)) {}
 
   void StartLooking();
   void StopLooking();  // for good
@@ -46,7 +52,7 @@ class ImageReopener {
   Catalogue& catalogue_;
   const ImageStore& images_;
   VolumeGates& gates_;
-  const Reopen reopen_;
+  const OfGrant check_, reopen_;
   std::atomic<bool> stopping_ = false;
   std::optional<Periodic> looks_;  // last: its thread uses the others
 };

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "devices/array/tgt/tgtd_sockets.h"
 
 namespace lunkeeper {
@@ -38,6 +39,12 @@ std::string PeerOf(const UniqueFd& socket) {
 bool TakesMore(const UniqueFd& socket) {
   pollfd one{.fd = socket.get(), .events = POLLOUT, .revents = 0};
   return ::poll(&one, 1, 0) != 0;
+}
+
+void EndConnection(const UniqueFd& socket, const std::string& peer, const std::string& why) {
+  LogWarn("array", absl::StrCat("a connection was ended whose peer takes no answers, and ", why),
+          {{"peer", peer}});
+  ::shutdown(socket.get(), SHUT_RDWR);
 }
 
 }  // namespace
@@ -77,32 +84,40 @@ absl::Status StuckConnections::TryToGoThrough(pid_t tgtd, const std::set<std::st
   const std::set<uint16_t> ports = PortsOf(portals_());
   const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, tgtd, 0)));
   if (!handle) return absl::OkStatus();  // it has ended
+  const std::vector<int> numbers = ListDescriptors(tgtd);
   std::map<uint64_t, Progress> seen;
-  const absl::Status looked =
-      LookAtDescriptors(handle, ListDescriptors(tgtd), [&](int, const UniqueFd& socket) {
-        mu_.AssertHeld();
-        if (!ports.contains(OwnPortOf(socket).value_or(0))) return;
-        const std::string peer = PeerOf(socket);
-        if (peer.empty() || TakesMore(socket)) return;
-        const auto info = ReadTcpInfo(socket);
-        if (!info) return;
-        const Progress first{info->tcpi_bytes_acked, looked_at_, info->tcpi_bytes_acked, looked_at_};
-        const uint64_t cookie = CookieOf(socket);
-        const auto before = progress_.find(cookie);
-        Progress& progress = seen[cookie] = before == progress_.end() ? first : before->second;
-        const bool ends = peers == nullptr || peers->contains(peer);
-        if (!IsStuck(info->tcpi_bytes_acked, looked_at_, progress) || !ends) return;
-        LogWarn("array",
-                absl::StrCat("a connection was ended whose peer takes no answers, and ",
-                             peers == nullptr ? "for which tgtd waits" : "whose target is to be closed"),
-                {{"peer", peer}});
-        ::shutdown(socket.get(), SHUT_RDWR);
-      });
+  std::set<std::string> silent;
+  RETURN_IF_ERROR(LookAtDescriptors(handle, numbers, [&](int, const UniqueFd& socket) {
+    mu_.AssertHeld();
+    if (!ports.contains(OwnPortOf(socket).value_or(0))) return;
+    const std::string peer = PeerOf(socket);
+    if (peer.empty() || TakesMore(socket) || !IsStuck(socket, seen)) return;
+    if (peers == nullptr) silent.insert(peer);
+    if (peers != nullptr && peers->contains(peer))
+      EndConnection(socket, peer, "whose target is to be closed");
+  }));
   progress_ = std::move(seen);
-  return looked;
+  if (silent.empty()) return absl::OkStatus();
+  // The others of that peer take no more than this one: tgtd would wait for each of them in turn.
+  return LookAtDescriptors(handle, numbers, [&](int, const UniqueFd& socket) {
+    const std::string peer = PeerOf(socket);
+    if (silent.contains(peer) && ports.contains(OwnPortOf(socket).value_or(0)))
+      EndConnection(socket, peer, "for which tgtd waits");
+  });
 }
 
-bool StuckConnections::IsStuck(uint64_t acknowledged, SteadyTime now, Progress& progress) {
+// `seen`: to be known at the next look.
+bool StuckConnections::IsStuck(const UniqueFd& socket, std::map<uint64_t, Progress>& seen) {
+  const auto info = ReadTcpInfo(socket);
+  if (!info) return false;
+  const uint64_t cookie = CookieOf(socket);
+  const auto before = progress_.find(cookie);
+  const Progress first{info->tcpi_bytes_acked, looked_at_, info->tcpi_bytes_acked, looked_at_};
+  Progress& progress = seen[cookie] = before == progress_.end() ? first : before->second;
+  return TakesNothing(info->tcpi_bytes_acked, looked_at_, progress);
+}
+
+bool StuckConnections::TakesNothing(uint64_t acknowledged, SteadyTime now, Progress& progress) {
   if (acknowledged != progress.acknowledged) progress.acknowledged = acknowledged, progress.since = now;
   if (now - progress.since >= kStill) return true;
   if (now - progress.counting_since < kCounted) return false;

@@ -21,6 +21,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "base/unique_fd.h"
 #include "devices/array/tgt/tgt_client.h"
 
 namespace lunkeeper {
@@ -38,8 +39,8 @@ class StuckConnections {
   // and its node logs in again.
   void EndStuck(const std::vector<TgtConnection>& listed) ABSL_LOCKS_EXCLUDED(mu_);
   // This tgtd answers nobody: it may be that it waits for a peer that takes no answer, and with it everybody
-  // else (docs/tgt.md). The connections of all peers that take nothing more end, as above. To be called until
-  // it answers.
+  // else (docs/tgt.md). Of whichever peers have a connection that takes nothing more, as above, all end. To
+  // be called until it answers.
   void EndAllStuck(pid_t tgtd) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -58,7 +59,8 @@ class StuckConnections {
   void GoThrough(pid_t tgtd, const std::set<std::string>* peers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status TryToGoThrough(pid_t tgtd, const std::set<std::string>* peers)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  static bool IsStuck(uint64_t acknowledged, SteadyTime now, Progress& progress);
+  bool IsStuck(const UniqueFd& socket, std::map<uint64_t, Progress>& seen) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static bool TakesNothing(uint64_t acknowledged, SteadyTime now, Progress& progress);
 
   const TgtClient* const tgt_;
   const Portals portals_;

@@ -327,7 +327,9 @@ absl::Status TargetTable::AdoptEmptyTargets(const std::map<int32_t, TgtTarget>& 
     ASSIGN_OR_RETURN(const std::optional<GrantRow> row, catalogue.grants().FindGeneration(*generation));
     if (row) continue;
     // What tgtd shows has the alias of each session in it, in which an initiator may write anything.
-    if (!absl::IsNotFound(tgt_->DeleteLun(number))) continue;
+    const absl::Status without = tgt_->DeleteLun(number);
+    if (absl::IsUnavailable(without)) return without;  // it is slow just now
+    if (!absl::IsNotFound(without)) continue;
     empty_.Add(number);
     --serving;
   }

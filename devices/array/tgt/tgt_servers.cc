@@ -162,10 +162,13 @@ absl::StatusOr<std::unique_ptr<TgtServers>> TgtServers::Make(const TgtServersOpt
     servers->servers_.push_back(
         std::make_unique<Server>(number, daemon, std::move(peers), options, catalogue, images, gates));
   }
-  servers->reopener_ =
-      std::make_unique<ImageReopener>(catalogue, images, gates, [all = servers.get()](const GrantRow& grant) {
-        return all->TargetsOf(grant).ReopenLun(grant, kStoreAnswers);
-      });
+  const auto check = [all = servers.get()](const GrantRow& grant) {
+    return all->ServerOf(grant).daemon.CheckAnswering();
+  };
+  const auto reopen = [all = servers.get()](const GrantRow& grant) {
+    return all->TargetsOf(grant).ReopenLun(grant, kStoreAnswers);
+  };
+  servers->reopener_ = std::make_unique<ImageReopener>(catalogue, images, gates, check, reopen);
   return servers;
 }
 

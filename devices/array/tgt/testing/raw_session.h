@@ -53,11 +53,11 @@ class RawSession {
   }
   // More data than the sockets have room for, of which it reads none: the commands are over at the disk, and
   // for tgtd they run.
-  void SendUnreadReads() {
+  void SendUnreadReads(int count = 64, uint32_t bytes = kReadBytes) {
     const int size = 4096, socket = iscsi_get_fd(context_.get());
     REQUIRE(::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &size, sizeof size) == 0);
-    for (int i = 0; i < 64; ++i)
-      REQUIRE(iscsi_read16_task(context_.get(), 1, 0, kReadBytes, 512, 0, 0, 0, 0, 0, Done, this) != nullptr);
+    for (int i = 0; i < count; ++i)
+      REQUIRE(iscsi_read16_task(context_.get(), 1, 0, bytes, 512, 0, 0, 0, 0, 0, Done, this) != nullptr);
     SendAll();
   }
   // Keeps this many reads under way, as deep as the sockets have room for and more; false once one has
@@ -116,7 +116,7 @@ class RawSession {
     static_cast<RawSession*>(self)->answered_ = true;
   }
 
-  static constexpr int kReadBytes = 128 << 10;
+  static constexpr uint32_t kReadBytes = 128 << 10;
   bool answered_ = false, reads_good_ = true;
   unsigned char data_[512] = {};
   const std::unique_ptr<iscsi_context, Deleter> context_;
