@@ -289,7 +289,7 @@ struct WaitingReset {
           to.other_portals = {next.portal()};
           if (!next_is_open) std::swap(to.portal, to.other_portals[0]);  // it is asked first, and refuses
           if (next_is_of_a_peer) to.peer_portals = to.other_portals;
-          options.path_timeout = seconds(2);  // a busy machine answers pings late
+          options.path_timeout = seconds(20);  // a busy machine answers pings late
           options.command_timeout = command_timeout;
         }) {
     rig.target.Change([](auto& traits) { traits.reset_pings = 1'000'000; });
