@@ -46,6 +46,27 @@ TEST_CASE("a record that changes while its watch says nothing is listed when wri
   CHECK(Comes([&] { return world.api.Get(record).is_null() && world.TaintOf("n1").empty(); }));
 }
 
+TEST_CASE("a taint that a restore of etcd brings back is removed, also where no watch ever saw it go") {
+  FailoverWorld world;
+  world.AddPod("db-0", "n1");
+  world.Start();
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  world.PowerOff("n1");
+  const std::string record = RecordPath(FailoverWorld::IdOf("n1"));
+  REQUIRE(Comes([&] { return TextAt(world.api.Get(record), {"status", "phase"}) == "AwaitingNode"; }));
+  world.api.Refuse("PATCH /api/v1/nodes/n1", 1000);
+  world.SetDevices("n1", {});
+  world.PowerOn("n1");
+  REQUIRE(Comes([&] { return world.api.Get(record).is_null(); }));
+  world.api.TakeCopy();
+  world.api.SilenceWatches("/api/v1/nodes");
+  world.api.Refuse("PATCH /api/v1/nodes/n1", 0);
+  REQUIRE(Comes([&] { return world.TaintOf("n1").empty(); }));
+  world.api.RestoreCopy();
+  CHECK_FALSE(world.TaintOf("n1").empty());
+  CHECK(Comes([&] { return world.TaintOf("n1").empty(); }));
+}
+
 TEST_CASE("a pod that goes while its watch says nothing is listed when its deletion finds none, or another") {
   const bool replaced = GENERATE(true, false);
   FailoverWorld world;

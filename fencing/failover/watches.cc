@@ -122,8 +122,8 @@ void Watches::NoteOutcome(const Action& action, Outcome outcome) {
   if (!object) return;
   if (outcome == Outcome::kOk) {
     conflicts_.erase(*object);
-    if (std::holds_alternative<RemoveNodeFence>(action.what))
-      deliver_again_by_.at(object->first)(object->second);
+    // What is written is believed before the watch brings it. A restore of etcd may have taken it back.
+    deliver_again_by_.at(object->first)(object->second);
     return;
   }
   const Instant now = NowOn(executor_);

@@ -54,9 +54,10 @@ class Informer final : private WatchSink {
     }
     reflector_->ListAgain();
   }
-  // The same of the next list, whenever that is. For a caller who knows before this cache that the object is
-  // gone: if a restore of etcd brings it back meanwhile, nothing is new to the cache. That it is gone is not
-  // said again: the next list may come much later, and be older than one that the caller has made since.
+  // The same of the next list, whenever that is. For a caller who knows before this cache what the object is
+  // now, or that it is gone: if a restore of etcd takes that back meanwhile, nothing is new to the cache.
+  // That it is gone is not said again: the next list may come much later, and be older than one that the
+  // caller has made since.
   void DeliverAgain(const std::string& key) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     doubted_.try_emplace(key, false);

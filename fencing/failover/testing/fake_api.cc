@@ -95,6 +95,21 @@ void FakeApi::SetDown(bool down) {
   if (down) fixture_->CutAll();
 }
 
+void FakeApi::TakeCopy() {
+  absl::MutexLock lock(&mu_);
+  copy_ = objects_;
+}
+
+void FakeApi::RestoreCopy() {
+  {
+    absl::MutexLock lock(&mu_);
+    objects_ = copy_;
+    version_ = kFirstVersion;
+    history_.clear();
+  }
+  fixture_->CutAll();
+}
+
 void FakeApi::Forget(const std::string& kind_path) {
   absl::MutexLock lock(&mu_);
   forgotten_ = kind_path;

@@ -40,6 +40,10 @@ class FakeApi {
   // conflict.
   void Refuse(const std::string& prefix, int count);
   void SetDown(bool down);
+  // As etcd and a restore of its backup: what was written in between has never been, and the version is older
+  // than any that a watch knows.
+  void TakeCopy();
+  void RestoreCopy();
   // Kinds of which there are none here, as before their CustomResourceDefinition is installed.
   void Forget(const std::string& kind_path);
   // From now on watches of the kind deliver nothing, and do not end: as on a connection of which one end has
@@ -49,6 +53,7 @@ class FakeApi {
   void RunPodsOn(const std::string& node);
 
  private:
+  static constexpr int kFirstVersion = 100;
   struct Happening {
     int version;
     std::string kind_path, type;
@@ -70,8 +75,9 @@ class FakeApi {
   const Handler first_;
   mutable absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false, down_ ABSL_GUARDED_BY(mu_) = false;
-  int version_ ABSL_GUARDED_BY(mu_) = 100, uids_ ABSL_GUARDED_BY(mu_) = 0;
+  int version_ ABSL_GUARDED_BY(mu_) = kFirstVersion, uids_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<std::string, kube::Json> objects_ ABSL_GUARDED_BY(mu_);  // by path
+  std::map<std::string, kube::Json> copy_ ABSL_GUARDED_BY(mu_);
   std::vector<Happening> history_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> writes_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, int> refused_ ABSL_GUARDED_BY(mu_);
