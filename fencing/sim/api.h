@@ -69,6 +69,8 @@ class Api {
   bool up = true;
   bool refuses = false;  // connections, while it is down; or else it takes them, and says nothing
   int error_percent = 0, late_percent = 0;
+  Span records_take;               // writes of NodeFences, as behind a slow webhook
+  int records_slow = 0;            // so many were sent while that was so
   bool registers_tainted = false;  // kubelets do so with their nodes
   int finalizers = 0;              // of each pod: it stays, deleted, until there are none
   void TakeCopy();

@@ -160,26 +160,40 @@ class ApiClient final : public kube::KubeClient {
   }
 
  private:
+  // One that takes longer than its caller waits has been withdrawn.
   template <class T>
-  absl::StatusOr<T> CallApi(const Limits& limits, std::function<absl::StatusOr<T>()> serve) {
+  absl::StatusOr<T> CallApi(const Limits& limits, std::function<absl::StatusOr<T>()> serve, Span takes = {}) {
     const Span timeout = process_.InWorld(limits.until - process_.WallNow());
     auto answer = process_.Call<absl::StatusOr<T>>(
-        world_.api->endpoint(), timeout, [&world = world_, serve = std::move(serve)](auto reply) {
-          Api& api = *world.api;
-          if (!api.up && api.refuses) return reply(absl::UnavailableError("connection refused"));
-          if (!api.up) return;
-          if (!world.random().Percent(api.error_percent)) return reply(serve());
-          if (world.random().Percent(50)) serve().IgnoreError();  // done, but nobody says so
-          reply(absl::InternalError("the API server has an error"));
+        world_.api->endpoint(), timeout,
+        [&world = world_, serve = std::move(serve), takes, until = world_.now() + timeout](auto reply) {
+          if (takes == Span()) return ServeCall<T>(world, serve, reply);
+          world.After(takes, [&world, serve, until, reply] {
+            if (world.now() < until) ServeCall<T>(world, serve, reply);
+          });
         });
     if (!answer) return NoAnswer();
     return *std::move(answer);
   }
 
+  template <class T>
+  static void ServeCall(World& world, const std::function<absl::StatusOr<T>()>& serve,
+                        const std::function<void(absl::StatusOr<T>)>& reply) {
+    Api& api = *world.api;
+    if (!api.up && api.refuses) return reply(absl::UnavailableError("connection refused"));
+    if (!api.up) return;
+    if (!world.random().Percent(api.error_percent)) return reply(serve());
+    if (world.random().Percent(50)) serve().IgnoreError();  // done, but nobody says so
+    reply(absl::InternalError("the API server has an error"));
+  }
+
   // Creates or patches; whose the lease is then, the checker knows from here.
   absl::StatusOr<Json> Write(const ObjectRef& at, const Json& object, const Limits& limits,
                              std::function<absl::StatusOr<Json>()> serve) {
-    if (at.resource.plural != "leases") return CallApi<Json>(limits, std::move(serve));
+    const bool record = at.resource.plural == kNodeFences.plural;
+    const Span takes = record ? world_.api->records_take : Span();
+    if (takes > Span()) ++world_.api->records_slow;
+    if (at.resource.plural != "leases") return CallApi<Json>(limits, std::move(serve), takes);
     const bool release = TextAt(object, {"spec", "holderIdentity"}).empty();
     if (release && replica_.running() && !process_.dead())
       world_.Check([&] { world_.checker->Yields(replica_); });

@@ -35,7 +35,8 @@ const std::vector<std::string>& Faults::Names() {
       "tgtd-deaf",        "rack-off",      "rack-cut",           "reboot",
       "replica-node-off", "bad-network",   "clock-step",         "roll-out-replicas",
       "roll-out-plugins", "finalizers",    "endless-commands",   "compaction",
-      "probes-blocked",   "paused",        "replica-node-hang",  "replica-node-cut"};
+      "probes-blocked",   "paused",        "replica-node-hang",  "replica-node-cut",
+      "slow-records"};
   return kNames;
 }
 
@@ -263,6 +264,10 @@ Mend Faults::StrikeApi(const std::string& name) {
     if (name == "compaction") api.Compact();
     api.BreakWatches();
     return [] {};
+  }
+  if (name == "slow-records") {
+    api.records_take = random.Between(500_ms, random.Percent(50) ? 3_s : 20_s);
+    return [&api] { api.records_take = Span(); };
   }
   if (name == "finalizers") {
     ++api.finalizers;

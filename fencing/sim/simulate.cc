@@ -141,6 +141,8 @@ void Run(World& world, uint64_t seed, const Options& options) {
     RunOutseen(world, faults);
   } else if (seed % 16 == 2 && options.faults.empty()) {
     RunStrangers(world, faults);
+  } else if (seed % 16 == 6 && options.faults.empty()) {
+    RunSlowRecord(world, faults);
   } else if (seed % 16 == 4 && options.faults.empty()) {
     RunPoisoned(world, faults);
   } else if (trusting) {

@@ -10,6 +10,7 @@
 #include "fencing/sim/api.h"
 #include "fencing/sim/array_model.h"
 #include "fencing/sim/checker.h"
+#include "fencing/sim/cuts.h"
 #include "fencing/sim/deployment.h"
 #include "fencing/sim/faults.h"
 #include "fencing/sim/machine.h"
@@ -37,6 +38,8 @@ constexpr Span kShutDown = 400_ms;    // from the end of its streams to that of 
 constexpr Span kReopened = 40_s;
 // From a cut to Kubernetes' word, then the grace, and a failover that begins anew under another leader.
 constexpr Span kKubernetesSays = 60_s, kFailoverAnew = 30_s;
+// Of a node that is cut off, however slow looks are; and from the NodeFence until the array is asked.
+constexpr Span kDecides = 60_s, kFences = 700_ms;
 
 // Restarts one that does not lead. Nodes find it only later.
 void RestartFollower(World& world) {
@@ -141,6 +144,16 @@ Machine* PickVictim(World& world, const Beside& beside) {
   return fit.empty() ? nullptr : world.random().Pick(fit);
 }
 
+Machine* PickVictimWithoutReplicas(World& world) {
+  std::vector<Machine*> fit;
+  for (const auto& workload : world.api->workloads()) {
+    if (!workload.Protected() || world.checker->IsTied(workload)) continue;
+    auto& machine = MachineOfPod(world, workload);
+    if (world.deployment->ReplicasOn(machine).empty()) fit.push_back(&machine);
+  }
+  return fit.empty() ? nullptr : world.random().Pick(fit);
+}
+
 void PowerOffNode(World& world, const NodeName& name) {
   for (auto& machine : world.machines) {
     if (machine->name() != name) continue;
@@ -228,6 +241,39 @@ void RunStrangers(World& world, Faults& faults) {
                     " was not moved in time, beside nodes that ask for its volume");
   world.checker->Sick(owner.id(), Cause::kDead, false);
   owner.PowerOn();
+  faults.HealAll();
+}
+
+// The first try of a write has three seconds. A replica hears the node within half a second after the cut.
+void RunSlowRecord(World& world, Faults& faults) {
+  auto& random = world.random();
+  Machine* const victim = PickVictimWithoutReplicas(world);
+  Replica* const leader = world.deployment->FindLeader();
+  if (victim == nullptr || leader == nullptr) return faults.HealAll();
+  const Span takes = random.Between(1800_ms, 2700_ms);
+  world.api->records_take = takes;
+  const Mend others = CutNode(world, *victim, false, true, true, false);
+  world.checker->Sick(victim->id(), Cause::kControllers, true);
+  std::vector<Mend> controllers;  // the leader's is the first
+  for (const auto& replica : world.replicas)
+    controllers.insert(replica.get() == leader ? controllers.begin() : controllers.end(),
+                       CutBoth(world, replica->endpoint(), victim->endpoint(), false));
+  for (const auto end = world.now() + kDecides; world.api->records_slow == 0;
+       world.RunUntil(world.now() + 10_ms))
+    if (world.now() >= end) throw Violation(victim->id().value() + " is cut off, and is not failed over");
+  const bool pauses = controllers.size() < 2 || random.Percent(30);
+  world.Trace(pauses ? "failover is paused" : "another replica hears " + victim->id().value());
+  pauses ? world.Pause(true) : std::exchange(controllers.back(), [] {})();
+  world.RunUntil(world.now() + takes + kFences);
+  for (const auto& array : world.arrays)
+    if (array->Fences().contains(victim->id()))
+      throw Violation(FormatSeconds(world.now().since_start()) + "  " + victim->id().value() +
+                      " was fenced by what was true before its NodeFence was written");
+  world.api->records_take = Span();
+  others();
+  for (const auto& mend : controllers) mend();
+  world.checker->Sick(victim->id(), Cause::kControllers, false);
+  if (pauses) world.Pause(false);
   faults.HealAll();
 }
 

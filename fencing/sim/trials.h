@@ -1,6 +1,7 @@
 #pragma once
 // Runs in which one thing happens that was chosen, in place of faults from the seed, and has to be over in a
-// time that was promised. The world is whole and calm before, and mended afterwards. One thread.
+// time that was promised, or must do no harm. The world is whole and calm before, and mended afterwards. One
+// thread.
 
 #include "fencing/sim/faults.h"
 #include "fencing/sim/world.h"
@@ -16,6 +17,9 @@ void RunOutseen(World& world, Faults& faults);
 void RunTrusting(World& world, Faults& faults);
 // Nodes ask for volumes that no pod of theirs uses, and then the node that has one dies.
 void RunStrangers(World& world, Faults& faults);
+// While the NodeFence of a node is written that leader and arrays do not hear, another replica hears it
+// again, or a person pauses failover: it must not be fenced.
+void RunSlowRecord(World& world, Faults& faults);
 // A volume kills each machine which mounts it.
 void RunPoisoned(World& world, Faults& faults);
 
