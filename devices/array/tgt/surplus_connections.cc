@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <optional>
@@ -29,6 +30,8 @@ constexpr size_t kMostConnections = 15'000;
 struct PortalConnection {
   int number = -1;  // of tgtd's descriptor
   uint64_t cookie = 0;
+  Standing standing;
+  uint32_t segments = 0;  // of answers
   uint64_t answered = 0;  // bytes that the peer has
   std::string address;    // the bytes of it; of IPv6 a network's, of which a host has all addresses
 };
@@ -48,7 +51,8 @@ std::string AddressOf(const sockaddr_storage& peer) {
 }
 
 // Adds what this descriptor is. Listening sockets, and those to Ceph, are neither.
-void AddDescriptor(const UniqueFd& fd, int number, const std::set<uint16_t>& ports, Descriptors& all) {
+void AddDescriptor(const UniqueFd& fd, int number, const std::set<uint16_t>& ports,
+                   ConnectionHistory& history, Descriptors& all) {
   const std::optional<uint16_t> port = OwnPortOf(fd);
   if (!port) ++all.others;
   sockaddr_storage peer{};
@@ -58,8 +62,11 @@ void AddDescriptor(const UniqueFd& fd, int number, const std::set<uint16_t>& por
     return;
   const auto info = ReadTcpInfo(fd);
   if (!info) return;
+  const uint64_t cookie = CookieOf(fd);
   all.connections.push_back({.number = number,
-                             .cookie = CookieOf(fd),
+                             .cookie = cookie,
+                             .standing = history.NoteConnection(cookie, info->tcpi_bytes_acked),
+                             .segments = info->tcpi_data_segs_out,
                              .answered = info->tcpi_bytes_acked,
                              .address = AddressOf(peer)});
 }
@@ -71,22 +78,27 @@ size_t MostOfAll(pid_t process, size_t sessions) {
   return std::min<size_t>(kMostConnections + sessions, limit.rlim_cur / 2);
 }
 
-// The ones that go over `most`, of a list that is sorted so that these are at its end.
-void TakeSurplus(std::vector<PortalConnection> sorted, size_t most, std::vector<PortalConnection>& surplus,
+// Half of the places are for the best standing, which nobody can buy later. A program that has just started
+// has seen nobody stand yet: then the number of answers decides. The other half are for the most answered of
+// the rest: a session that is new and busy.
+void TakeSurplus(std::vector<PortalConnection> all, size_t most, std::vector<PortalConnection>& surplus,
                  std::vector<PortalConnection>& kept) {
-  const auto from = sorted.begin() + static_cast<std::ptrdiff_t>(std::min(most, sorted.size()));
-  kept.insert(kept.end(), sorted.begin(), from);
-  surplus.insert(surplus.end(), from, sorted.end());
+  const auto at = [&](size_t place) {
+    return all.begin() + static_cast<std::ptrdiff_t>(std::min(place, all.size()));
+  };
+  std::ranges::sort(all, std::greater(),
+                    [](const PortalConnection& each) { return std::pair(each.standing, each.segments); });
+  std::ranges::sort(at(most / 2), all.end(), std::greater(), &PortalConnection::answered);
+  kept.insert(kept.end(), all.begin(), at(most));
+  surplus.insert(surplus.end(), at(most), all.end());
 }
 
 std::vector<PortalConnection> ChooseSurplus(Descriptors all, size_t sessions, size_t most_of_all) {
-  std::ranges::sort(all.connections, std::greater(), &PortalConnection::answered);
   std::map<std::string, std::vector<PortalConnection>> by_address;
   for (PortalConnection& each : all.connections) by_address[each.address].push_back(std::move(each));
   std::vector<PortalConnection> surplus, kept, rest;
   for (auto& [address, own] : by_address)
     TakeSurplus(std::move(own), kSpareConnections + sessions, surplus, kept);
-  std::ranges::sort(kept, std::greater(), &PortalConnection::answered);
   TakeSurplus(std::move(kept), most_of_all, surplus, rest);
   return surplus;
 }
@@ -106,12 +118,18 @@ void SurplusConnections::EndSurplus(pid_t tgtd, const UniqueFd& handle) {
           {{"connections", absl::StrCat(*ended)}, {"process", absl::StrCat(tgtd)}});
 }
 
-absl::StatusOr<size_t> SurplusConnections::TryToEnd(pid_t tgtd, const UniqueFd& handle) const {
+// Also while there are few: so there is a history when they become many.
+absl::StatusOr<size_t> SurplusConnections::TryToEnd(pid_t tgtd, const UniqueFd& handle) {
   const std::vector<int> numbers = ListDescriptors(tgtd);
-  if (numbers.size() <= kSpareConnections) return 0;
+  const bool few = numbers.size() <= kSpareConnections;
   Descriptors all;
-  RETURN_IF_ERROR(LookAtDescriptors(
-      handle, numbers, [&](int number, const UniqueFd& fd) { AddDescriptor(fd, number, ports_, all); }));
+  history_.BeginLook(std::chrono::steady_clock::now());
+  const absl::Status looked = LookAtDescriptors(handle, numbers, [&](int number, const UniqueFd& fd) {
+    AddDescriptor(fd, number, ports_, history_, all);
+  });
+  if (looked.ok()) history_.EndLook();
+  if (few) return 0;
+  RETURN_IF_ERROR(looked);
   const size_t sessions = 2 * all.others;
   size_t ended = 0;
   for (const PortalConnection& each : ChooseSurplus(std::move(all), sessions, MostOfAll(tgtd, sessions))) {

@@ -5,8 +5,9 @@
 //
 // By address, because a stranger has one address and many ports. An address in good order has a session for
 // each target at most, and for a moment a second one where it has just lost its path. Of an address with
-// more, the connections that tgtd has answered least end first: it answers little to who has no secret, while
-// what it receives of them is what they like to send.
+// more, the connections end that were answered for the shortest time (connection_history.h), and least: tgtd
+// answers little to who has no secret, while what it receives is what they like to send. A stranger can have
+// a node's address.
 //
 // It asks the kernel and not tgtd, so it works when tgtd answers nobody. One thread uses it; others may ask
 // for what it counts.
@@ -22,6 +23,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/unique_fd.h"
+#include "devices/array/tgt/connection_history.h"
 
 namespace lunkeeper {
 
@@ -33,16 +35,17 @@ class SurplusConnections {
   // address:port each.
   explicit SurplusConnections(const std::vector<std::string>& portals);
 
-  // Ends what is too much of the connections to the portals of this process, and logs that. The handle is its
-  // pidfd. Where this program may not reach into that process, none ends, which is logged once: a container
-  // needs SYS_PTRACE for it.
+  // Ends what is too much of the connections to the portals of this process, and logs that. To be called each
+  // second: what they have been answered meanwhile decides. The handle is its pidfd. Where this program may
+  // not reach into that process, none ends, which is logged once: a container needs SYS_PTRACE for it.
   void EndSurplus(pid_t tgtd, const UniqueFd& handle);
   uint64_t ended() const { return ended_; }
 
  private:
-  absl::StatusOr<size_t> TryToEnd(pid_t tgtd, const UniqueFd& handle) const;
+  absl::StatusOr<size_t> TryToEnd(pid_t tgtd, const UniqueFd& handle);
 
-  std::set<uint16_t> ports_;
+  const std::set<uint16_t> ports_;
+  ConnectionHistory history_;
   bool cannot_ = false;  // as was logged
   std::atomic<uint64_t> ended_ = 0;
 };

@@ -24,16 +24,26 @@ std::string HalfLogin() {
   return header + std::string(7000, 'x');
 }
 
-// All of a login that asks for no target, and offers to prove nothing.
-std::string DiscoveryLogin() {
+// All of a login that asks for no target, and offers to prove itself by this, or nothing: and then these
+// keys.
+std::string DiscoveryLogin(const std::string& method = "None", const std::string& more_keys = "") {
   constexpr char kKeys[] =
-      "InitiatorName=iqn.2026-11.io.lunkeeper:stranger\0SessionType=Discovery\0AuthMethod=None";
-  std::string keys(kKeys, sizeof kKeys);  // each with its NUL
+      "InitiatorName=iqn.2026-11.io.lunkeeper:stranger\0SessionType=Discovery\0AuthMethod=";
+  const std::string keys_before(kKeys, sizeof kKeys - 1);
+  std::string keys = absl::StrCat(keys_before, method, std::string(1, '\0'), more_keys);
   std::string header(48, '\0');
-  header[0] = 0x43, header[1] = static_cast<char>(0x81), header[7] = static_cast<char>(keys.size());
+  header[0] = 0x43, header[1] = static_cast<char>(0x81);
+  header[6] = static_cast<char>(keys.size() >> 8), header[7] = static_cast<char>(keys.size());
   header[8] = 0x40, header[13] = 1;
   keys.resize((keys.size() + 3) / 4 * 4);
   return header + keys;
+}
+
+// For these 1.2 kB tgtd says 6 kB: that it knows no such key.
+std::string TalkativeLogin() {
+  std::string keys;
+  for (int i = 0; i < 370; ++i) keys.append("k=\0", 3);
+  return DiscoveryLogin("CHAP", keys);
 }
 
 struct Flooded : Several {
@@ -47,7 +57,16 @@ struct Flooded : Several {
       if (!words.empty()) REQUIRE(::send(strangers.back().get(), words.data(), words.size(), 0) > 0);
     }
   }
-  size_t CountOpen() const {
+  // Each of these is answered more than a session that does little.
+  void FloodByLogins(size_t count) {
+    Flood("127.0.0.1", count, TalkativeLogin());
+    std::string answer(5000, '\0');
+    for (const UniqueFd& each : strangers)
+      REQUIRE(::recv(each.get(), answer.data(), answer.size(), MSG_WAITALL) > 4500);
+  }
+  size_t CountOpen() {
+    std::string left(10'000, '\0');
+    for (const UniqueFd& each : strangers) ::recv(each.get(), left.data(), left.size(), MSG_DONTWAIT);
     return static_cast<size_t>(
         std::ranges::count_if(strangers, [](const auto& fd) { return !IsClosed(fd); }));
   }
@@ -82,6 +101,32 @@ TEST_CASE_METHOD(Flooded, "half logins of many bytes at a node's own address end
   REQUIRE(session.ok());
   absl::SleepFor(absl::Seconds(3));  // which is some counts of them
   CHECK((*session)->Write(1, 'z'));
+}
+
+TEST_CASE_METHOD(Flooded, "logins that have much answered end no idle session of their address") {
+  const std::vector<Used> used = UseSome(3);
+  if (GENERATE(false, true)) {  // an agent that starts has not seen who was there before
+    array.reset();
+    FloodByLogins(700);
+    REQUIRE(Open() == absl::OkStatus());
+  } else {
+    absl::SleepFor(absl::Seconds(3));  // which is some looks at them
+    FloodByLogins(700);
+  }
+  CHECK(Eventually([&] { return CountOpen() <= kSpareConnections + 100; }, absl::Seconds(10)));
+  for (const Used& each : used) CHECK(each.session->Write(1, 'y'));
+}
+
+TEST_CASE_METHOD(Flooded, "a session that is new and busy gets a place beside those of talkative logins") {
+  const std::vector<Used> used = UseSome(1);
+  FloodByLogins(700);
+  CHECK(Eventually([&] { return CountOpen() <= kSpareConnections + 100; }, absl::Seconds(10)));
+  CHECK(Eventually([&] {  // a look may come in the first moment of a session
+    const auto session = PlainInitiator::Login(used[0].connection);
+    for (const absl::Time end = absl::Now() + absl::Seconds(3); session.ok() && absl::Now() < end;)
+      if (!(*session)->Read(1)) return false;
+    return session.ok();
+  }));
 }
 
 TEST_CASE_METHOD(Flooded, "an agent that starts beside a flood ends it first, and fences") {
