@@ -8,7 +8,7 @@ namespace lunkeeper {
 
 void EmptyTargets::Add(int32_t target) {
   const absl::MutexLock lock(&mu_);
-  targets_.insert(target);
+  targets_.try_emplace(target, std::chrono::steady_clock::now());
 }
 
 void EmptyTargets::KeepTarget(int32_t target) {
@@ -22,17 +22,25 @@ void EmptyTargets::ForgetAll() {
 }
 
 void EmptyTargets::DeleteAll() {
-  std::set<int32_t> targets;
+  std::map<int32_t, SteadyTime> targets;
   {
     const absl::MutexLock lock(&mu_);
     targets = targets_;
   }
-  for (const int32_t target : targets) {
+  for (const auto& [target, since] : targets) {
     const absl::StatusOr<bool> gone = TryDelete(target);
     if (absl::IsUnavailable(gone.status())) return;  // and each further one would take as long to fail
-    // A login that was half done may have become a session since the last cut.
-    if (gone.ok() && !*gone) sessions_->CutSessions(target).status().IgnoreError();
+    if (gone.ok() && !*gone) CutSessions(target, since);
     if (gone.ok() && *gone) sessions_->Forget(target);
+  }
+}
+
+// A login that was half done may have become a session since the last cut.
+void EmptyTargets::CutSessions(int32_t target, SteadyTime empty_since) {
+  if (std::chrono::steady_clock::now() - empty_since < kEndsStuckFor) {
+    sessions_->CutSessions(target).status().IgnoreError();
+  } else {
+    sessions_->CutListed(target).status().IgnoreError();
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "devices/array/tgt/empty_targets.h"
 #include "devices/array/tgt/testing/array_fixture.h"
 #include "devices/array/tgt/testing/raw_session.h"
 #include "devices/array/tgt/testing/slow_writes.h"
@@ -116,6 +117,19 @@ TEST_CASE_METHOD(ClusterFixture,
   array.reset();
   REQUIRE(Open() == absl::OkStatus());
   CHECK(TgtdProcess(options.control_port) == before);
+}
+
+// tgtd tells of a session only the address, which the node's other connections share.
+TEST_CASE_METHOD(LostReset, "a session that tgtd never ends costs its node no slow connection for long") {
+  REQUIRE(cluster->grants().ReleaseGrant(volume, kCutOff, GrantOwner::kNode, kAnyGeneration) ==
+          absl::OkStatus());
+  volume = cluster->volumes().CreateVolume(Spec("other", 16)).value().id;
+  RawSession slow_reader(Acquire(kCutOff, absl::ZeroDuration()).value().connection);
+  absl::SleepFor(absl::FromChrono(EmptyTargets::kEndsStuckFor + std::chrono::seconds(1)));
+  REQUIRE(TgtClient(options.control_port).ListTargets()->size() == 3);  // the empty one is there
+  slow_reader.SendUnreadReads();
+  absl::SleepFor(absl::Seconds(5));  // and it takes nothing meanwhile
+  CHECK(slow_reader.ReadsFor(absl::Seconds(1)));
 }
 
 struct LeftTarget {

@@ -1,7 +1,5 @@
 #include "devices/array/tgt/session_cutter.h"
 
-#include <vector>
-
 #include "base/fail_point.h"
 #include "base/status_macros.h"
 
@@ -13,12 +11,17 @@ constexpr std::chrono::seconds kLongestEnd(1);
 
 }  // namespace
 
-absl::StatusOr<SessionsLeft> SessionCutter::CutSessions(int32_t target) {
-  ASSIGN_OR_RETURN(const std::vector<TgtConnection> connections, tgt_->ListConnections(target));
+absl::StatusOr<std::vector<TgtConnection>> SessionCutter::CutListed(int32_t target) {
+  ASSIGN_OR_RETURN(std::vector<TgtConnection> connections, tgt_->ListConnections(target));
   for (const TgtConnection& each : connections) {
     const absl::Status cut = tgt_->DeleteConnection(target, each);
     if (!absl::IsNotFound(cut)) RETURN_IF_ERROR(cut);
   }
+  return connections;
+}
+
+absl::StatusOr<SessionsLeft> SessionCutter::CutSessions(int32_t target) {
+  ASSIGN_OR_RETURN(const std::vector<TgtConnection> connections, CutListed(target));
   FAIL_POINT("array.target.connections_deleted");
   if (!connections.empty()) stuck_.EndStuck(connections);
   return ClassifyList(target, connections.empty());

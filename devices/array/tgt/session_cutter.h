@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -31,8 +32,10 @@ class SessionCutter {
   SessionCutter(const TgtClient* tgt, StuckConnections::Portals portals)
       : tgt_(tgt), stuck_(tgt, std::move(portals)) {}
 
-  // Cuts what is listed, and says what the list was.
+  // Cuts what is listed, ends stuck connections of their nodes, and says what the list was.
   absl::StatusOr<SessionsLeft> CutSessions(int32_t target) ABSL_LOCKS_EXCLUDED(mu_);
+  // Cuts what is listed, which is the answer, and ends none that is stuck.
+  absl::StatusOr<std::vector<TgtConnection>> CutListed(int32_t target);
   // What it lists from now on has been cut for no time yet: it is open again, or gone.
   void Forget(int32_t target) ABSL_LOCKS_EXCLUDED(mu_);
 
