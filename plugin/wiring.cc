@@ -210,7 +210,14 @@ void ReportGrants(TgtArray& pool, const std::string& name, Metrics& metrics) {
   metrics.SetCounter("lunkeeper_array_ended_connections_total",
                      "Connections to the portals that were ended, since an address had too many",
                      {{{{"array", name}}, static_cast<double>(use->ended_connections)}});
-  set("lunkeeper_array_grants", "Grants of all clusters", static_cast<double>(use->grants));
+  uint64_t all_grants = 0;
+  Metrics::Series of_tgtds;
+  for (const uint64_t grants : use->grants_of_tgtds) {
+    all_grants += grants;
+    of_tgtds[{{"array", name}, {"tgtd", absl::StrCat(of_tgtds.size())}}] = static_cast<double>(grants);
+  }
+  set("lunkeeper_array_grants", "Grants of all clusters", static_cast<double>(all_grants));
+  metrics.SetGauge("lunkeeper_tgtd_grants", "Grants whose targets this tgtd has", of_tgtds);
   // While that is not known it stays as it was, and lunkeeper_tgtd_well says why.
   if (use->sessions)
     set("lunkeeper_array_sessions", "iSCSI sessions of the grants' nodes",

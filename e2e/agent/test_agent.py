@@ -1,6 +1,7 @@
 """The array on a machine of its own, behind `lunkeeper array`; the controller reaches it over mutual TLS."""
 
 import os
+import re
 import signal
 import urllib.error
 
@@ -113,6 +114,7 @@ def test_the_agent_counts_its_calls_and_is_ready(rig):
     assert "# TYPE lunkeeper_tgtd_deaths_total counter\n" in metrics
     well = [line for line in metrics.split("\n") if line.startswith("lunkeeper_tgtd_well{")]
     assert len(well) == 1 and 'tgtd="0"' in well[0] and float(well[0].split()[-1]) == 1, well
+    assert re.search(r'^lunkeeper_tgtd_grants\{array="\w+",tgtd="0"\} \d+$', metrics, re.MULTILINE), metrics
     for what in ("refused_logins", "ended_connections"):
         assert f"# TYPE lunkeeper_array_{what}_total counter\n" in metrics
 

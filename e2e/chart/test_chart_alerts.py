@@ -64,13 +64,16 @@ FAULTS = {
     },
     "a tgtd hangs": Fault(
         "LunkeeperTgtdIsNotWell",
-        only("lunkeeper_tgtd_well", [f"1x100 0x{ALWAYS - 101}"]),
+        only("lunkeeper_tgtd_well", [f"1x100 0x{ALWAYS - 101}", f"1x{ALWAYS}"]),
         {(("array", "local"), ("tgtd", "0")): "tgtd 0 of array local hangs, or does not start"},
     ),
-    "an array has many grants and one tgtd": Fault(
+    "an array has many grants, and all are in one tgtd": Fault(
         "LunkeeperTgtdsAreFew",
-        only("lunkeeper_array_grants", [f"300x20 1200x{ALWAYS - 21}"]),
-        {(("array", "local"),): "Array local has 1.2k grants in each tgtd"},
+        {
+            **only("lunkeeper_array_grants", [f"300x20 600x{ALWAYS - 21}"]),
+            **only("lunkeeper_tgtd_grants", [f"300x20 600x{ALWAYS - 21}", f"0x{ALWAYS}"]),
+        },
+        {(("array", "local"),): "Array local has 600 grants in one tgtd"},
     ),
     "a tgtd dies each five minutes": Fault(
         "LunkeeperTgtdDies",

@@ -53,8 +53,11 @@ WELL = {
     },
     # It died once, and each release takes a while.
     "lunkeeper_tgtd_well{array='local', pod='array-local', tgtd='0'}": f"1x200 0 1x{ALWAYS - 202}",
+    "lunkeeper_tgtd_well{array='local', pod='array-local', tgtd='1'}": f"1x{ALWAYS}",
     # A node that starts with many volumes, for a while.
-    "lunkeeper_array_grants{array='local', pod='array-local'}": f"300x100 500x30 300x{ALWAYS - 132}",
+    "lunkeeper_tgtd_grants{array='local', pod='array-local', tgtd='0'}": f"300x100 500x30 300x{ALWAYS - 132}",
+    "lunkeeper_tgtd_grants{array='local', pod='array-local', tgtd='1'}": f"300x{ALWAYS}",
+    "lunkeeper_array_grants{array='local', pod='array-local'}": f"600x100 800x30 600x{ALWAYS - 132}",
     "lunkeeper_tgtd_deaths_total{array='local', pod='array-local'}": f"0x200 1x{ALWAYS - 201}",
     "lunkeeper_array_has_standby{array='local', pod='array-local'}": f"1x200 0x16 1x{ALWAYS - 216}",
     "lunkeeper_array_oldest_release_seconds{array='local', pod='array-local'}": f"0x9 15x4 0x{ALWAYS - 15}",

@@ -272,7 +272,7 @@ absl::Status TgtArrayImpl::CheckTgtd() const {
 absl::StatusOr<GrantUse> TgtArrayImpl::MeasureGrants() const {
   ASSIGN_OR_RETURN(const std::vector<GrantRow> grants, store_.catalogue->grants().ListAllGrants());
   ASSIGN_OR_RETURN(const auto by_target, store_.catalogue->grants().ListByTarget());
-  return GrantUse{.grants = grants.size(),
+  return GrantUse{.grants_of_tgtds = servers_->CountGrants(grants),
                   .releasing = static_cast<uint64_t>(std::ranges::count(grants, true, &GrantRow::releasing)),
                   .oldest_release = servers_->OldestRelease(),
                   .tgtd_deaths = servers_->CountDeaths(),

@@ -64,7 +64,7 @@ struct TgtArrayOptions {
 
 // What a storage host's administrator watches, of all clusters together.
 struct GrantUse {
-  uint64_t grants = 0;                                   // also of grants that are being released
+  std::vector<uint64_t> grants_of_tgtds;                 // by its number; also those being released
   uint64_t releasing = 0;                                // their nodes' commands are not over
   absl::Duration oldest_release = absl::ZeroDuration();  // since this program saw it first
   uint64_t tgtd_deaths = 0;                              // since this program began

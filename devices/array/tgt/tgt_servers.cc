@@ -270,6 +270,14 @@ std::vector<absl::StatusOr<std::vector<TgtStatistics>>> TgtServers::ReadStatisti
   return each;
 }
 
+std::vector<uint64_t> TgtServers::CountGrants(const std::vector<GrantRow>& grants) const {
+  std::vector<uint64_t> counts;
+  for (size_t number = 0; number < servers_.size(); ++number)
+    counts.push_back(
+        static_cast<uint64_t>(std::ranges::count(grants, static_cast<int>(number), &GrantRow::tgtd)));
+  return counts;
+}
+
 std::optional<uint64_t> TgtServers::CountSessions(const GrantsByTarget& grants) const {
   uint64_t sessions = 0;
   for (const auto& server : servers_) {

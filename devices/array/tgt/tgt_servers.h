@@ -82,6 +82,7 @@ class TgtServers {
   // Of each, by its number, or why it cannot be asked. All are asked at the same time, and a further one has
   // half a second: it must not make the looks at all others late.
   std::vector<absl::StatusOr<std::vector<TgtStatistics>>> ReadStatisticsOfEach() const;
+  std::vector<uint64_t> CountGrants(const std::vector<GrantRow>& grants) const;  // of each, by its number
   // Of these grants. For figures: nothing where a tgtd hangs, or does not answer within half a second.
   std::optional<uint64_t> CountSessions(const GrantsByTarget& grants) const;
   uint64_t CountDeaths() const;

@@ -34,6 +34,7 @@ TEST_CASE_METHOD(Several, "grants are spread over the tgtds, each at its own por
   CHECK(grants == std::map<int, int>{{0, 2}, {1, 2}, {2, 2}});
   CHECK(Cluster()->grants().ListSessions()->size() == 6);
   CHECK(array->MeasureGrants()->sessions == 6);
+  CHECK(array->MeasureGrants()->grants_of_tgtds == std::vector<uint64_t>{2, 2, 2});
   CHECK(array->CheckTgtd() == absl::OkStatus());
 }
 

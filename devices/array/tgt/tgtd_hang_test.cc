@@ -102,7 +102,7 @@ TEST_CASE_METHOD(Served, "grants are counted, and how long one is being taken ba
   const auto view = Cluster();
   const VolumeId volume = view->volumes().CreateVolume(Spec("v", 16)).value().id;
   REQUIRE(view->grants().AcquireGrant({.volume = volume, .node = kNode}, absl::ZeroDuration()).ok());
-  CHECK(array->MeasureGrants()->grants == 1);
+  CHECK(array->MeasureGrants()->grants_of_tgtds == std::vector<uint64_t>{1});
   CHECK(array->MeasureGrants()->releasing == 0);
   CHECK(array->MeasureGrants()->sessions == 0);
   ::kill(tgtd, SIGSTOP);
@@ -117,7 +117,8 @@ TEST_CASE_METHOD(Served, "grants are counted, and how long one is being taken ba
   CHECK(Eventually(
       [&] {
         const auto use = array->MeasureGrants();
-        return use.ok() && use->grants == 0 && use->oldest_release == absl::ZeroDuration();
+        return use.ok() && use->grants_of_tgtds == std::vector<uint64_t>{0} &&
+               use->oldest_release == absl::ZeroDuration();
       },
       absl::Minutes(1)));
 }
