@@ -109,6 +109,16 @@ int GrowMountedExt4(const char* device, const char* mount_point) {
   return ::ioctl(root.get(), kResizeFs, &blocks) == 0 ? 0 : errno;
 }
 
+// Of a tool that failed.
+void WipeRemains(const std::string& device, absl::Time deadline) {
+  const absl::Status wiped = WipeUnfinished(device, deadline);
+  if (wiped.ok()) return;
+  LogWarn("filesystem",
+          "what a failed format left on a device cannot be wiped now. The next format does that; but if the "
+          "device grows before, the remains pass for data: delete such a volume, it never held any",
+          {{"device", device}, {"error", std::string(wiped.message())}});
+}
+
 class ToolFilesystem final : public Filesystem {
  public:
   explicit ToolFilesystem(const std::string& growth_folder) : record_(growth_folder) {}
@@ -144,7 +154,7 @@ class ToolFilesystem final : public Filesystem {
     FAIL_POINT("filesystem.make.marked");
     const Words command = MakeCommand(device, type, uuid);
     ASSIGN_OR_RETURN(const CommandResult made, tools_.RunTool(device, command, deadline));
-    if (made.exit_code != 0) WipeUnfinished(device, deadline).IgnoreError();
+    if (made.exit_code != 0) WipeRemains(device, deadline);
     RETURN_IF_ERROR(StatusOfTool(command, made));
     FAIL_POINT("filesystem.make.made");
     RETURN_IF_ERROR(ClearUnfinished(device, deadline));

@@ -2,10 +2,15 @@
 #include "devices/filesystem/unfinished_mark.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <fstream>
+#include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/testing/captured_log.h"
 #include "base/unique_fd.h"
 #include "devices/filesystem/testing/filesystem_fixture.h"
 
@@ -48,6 +53,44 @@ TEST_CASE("what a format left that found no room is not in the way when the devi
   CHECK(f.ContentOf(device) == Content::kBlank);
   f.Make(device, type);
   CHECK(f.ContentOf(device) == Content::kFilesystem);
+}
+
+// Opens it exclusively once mkfs.xfs has begun to write, and as soon as that has ended.
+void UseAfterTool(const ScratchLoop& device, const std::atomic<bool>& over) {
+  const UniqueFd file(::open(device.file().c_str(), O_RDONLY | O_CLOEXEC));
+  for (char first = 0; !over && first == 0;)
+    if (::pread(file.get(), &first, 1, 0) != 1) return;
+  UniqueFd user;
+  while (!over && !user) user.Reset(::open(device.path().c_str(), O_RDONLY | O_EXCL | O_CLOEXEC));
+  while (!over) absl::SleepFor(absl::Milliseconds(1));
+}
+
+// What the log says of a device after a format that found no room, while something else opens the device.
+std::string LogOfFailedFormat() {
+  FilesystemFixture f;
+  testing::TempDir directory;
+  MountPoint pool(directory, "pool");
+  REQUIRE(Shell("mount -t tmpfs -o size=1200k none " + pool.path()));
+  const ScratchLoop device(directory, "pool/disk", kXfsSize);
+  const testing::CapturedLog log(directory / "log");
+  std::atomic<bool> over = false;
+  std::jthread user([&] { UseAfterTool(device, over); });
+  const absl::Status made = f.filesystem->Make(device.path(), FilesystemType::kXfs, Soon());
+  over = true;
+  user.join();
+  INFO(made);
+  REQUIRE(absl::IsInternal(made));
+  const std::string text = log.Text();
+  return absl::StrContains(text, "device=" + device.path()) ? text : "";
+}
+
+TEST_CASE("where what a failed format left cannot be wiped, the log says so, and what follows") {
+  std::string log;
+  CHECK(testing::Eventually([&] {  // the other one may come too late
+    log = LogOfFailedFormat();
+    return !log.empty();
+  }));
+  CHECK_THAT(log, Catch::Contains("cannot be wiped") && Catch::Contains("delete such a volume"));
 }
 
 TEST_CASE("what an unfinished format left is wiped before the next") {
