@@ -16,13 +16,13 @@
 #include "fencing/core/scheduling.h"
 #include "fencing/core/shared.h"
 #include "fencing/core/time.h"
+#include "fencing/core/uid.h"
 
 namespace lunkeeper::fencing {
 
 using ArrayId = Name<struct ArrayTag>;
 using NodeName = Name<struct NodeNameTag>;  // the machine's name; a NodeId is one instance of it
 using PodId = Name<struct PodTag>;          // namespace/name
-using Uid = Name<struct UidTag>;            // of an object: a re-created one has another
 using Version = Name<struct VersionTag>;    // of an object; opaque; empty: there is no such object yet
 
 // Flat, as there are ten thousands of them with a few entries each. What is added may move the others.
