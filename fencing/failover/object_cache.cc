@@ -11,8 +11,8 @@
 //   Pod, PersistentVolume (by claim), ------> core's Pod
 //   Namespace, StorageClass
 //
-// `claims_` is the join: it knows the pods and the volume of each claim, and an entry lives as long as it has
-// either. Facts are shared with the informers and not copied.
+// `claimants_` and `bound_` are the join: the pods and the volume of each claim. Facts are shared with the
+// informers and not copied.
 namespace lunkeeper::fencing {
 namespace {
 
@@ -36,6 +36,14 @@ template <class T>
 const T* FindIn(const std::map<std::string, std::shared_ptr<const T>>& map, const std::string& key) {
   const auto found = map.find(key);
   return found == map.end() ? nullptr : found->second.get();
+}
+
+// The entry of `key` that has this value, if there is one.
+template <class Map, class Value>
+void EraseEntry(Map& map, std::string_view key, Value value) {
+  const auto [first, last] = map.equal_range(key);
+  const auto own = std::find_if(first, last, [&](const auto& each) { return each.second == value; });
+  if (own != last) map.erase(own);
 }
 
 // Of a pod, its namespace and its volumes' classes: one "never" is enough to keep the pod where it is.
@@ -69,17 +77,14 @@ void ObjectCache::OnPod(const std::string& key, std::shared_ptr<const PodFacts> 
   ForgetPod(key);
   if (facts == nullptr) return report_(PodGone{PodId(key)});
   const auto& kept = *pods_.emplace(key, std::move(facts)).first;
-  for (const std::string& claim : kept.second->claims) claims_[claim].pods.push_back(&kept.first);
+  for (const std::string& claim : kept.second->claims) claimants_.emplace(claim, &kept.first);
   ReportPod(key);
 }
 
 void ObjectCache::ForgetPod(const std::string& key) {
   const auto known = pods_.find(key);
   if (known == pods_.end()) return;
-  for (const std::string& claim : known->second->claims) {
-    std::erase(claims_[claim].pods, &known->first);
-    ForgetIfUnused(claim);
-  }
+  for (const std::string& claim : known->second->claims) EraseEntry(claimants_, claim, &known->first);
   pods_.erase(known);
 }
 
@@ -91,7 +96,8 @@ void ObjectCache::OnVolume(const std::string& name, std::shared_ptr<const Volume
   const std::string& claim = facts->claim;
   const auto& [key, kept] = *volumes_.emplace(name, facts).first;
   if (!kept->volume.empty()) volume_names_.emplace(kept->volume.value(), &key);
-  claims_[claim].volume = facts;
+  bound_.erase(claim);  // its key is text of the facts before
+  bound_.emplace(claim, facts.get());
   ReportPodsOf(claim);
 }
 
@@ -108,20 +114,11 @@ void ObjectCache::ForgetVolume(const std::string& name) {
   const auto known = volumes_.find(name);
   if (known == volumes_.end()) return;
   const auto facts = known->second;  // a copy: the entry goes, and its claim is needed below
-  const auto [first, last] = volume_names_.equal_range(facts->volume.value());
-  const auto own = std::find_if(first, last, [&](const auto& each) { return each.second == &known->first; });
-  if (own != last) volume_names_.erase(own);
+  EraseEntry(volume_names_, facts->volume.value(), &known->first);
   volumes_.erase(known);
-  Claim& claim = claims_[facts->claim];
   // The claim may have been bound to another volume meanwhile.
-  if (claim.volume == facts) claim.volume.reset();
+  if (FindVolumeOfClaim(facts->claim) == facts.get()) bound_.erase(facts->claim);
   ReportPodsOf(facts->claim);
-  ForgetIfUnused(facts->claim);
-}
-
-void ObjectCache::ForgetIfUnused(const std::string& claim) {
-  const auto known = claims_.find(claim);
-  if (known->second.pods.empty() && known->second.volume == nullptr) claims_.erase(known);
 }
 
 // The pods of a namespace are neighbours in the map, as their keys begin with "namespace/".
@@ -157,11 +154,10 @@ bool ObjectCache::IsUsedOn(const NodeName& node, const VolumeId& volume) const {
   const auto [first, last] = volume_names_.equal_range(volume.value());
   return std::any_of(first, last, [&](const auto& named) {
     const auto& facts = volumes_.at(*named.second);
-    const Claim* claim = FindIn(claims_, facts->claim);
     // Of two that say they have the same claim, it is bound to the later one.
-    if (claim == nullptr || claim->volume != facts) return false;
-    return std::any_of(claim->pods.begin(), claim->pods.end(),
-                       [&](const std::string* key) { return pods_.at(*key)->node == node; });
+    if (FindVolumeOfClaim(facts->claim) != facts.get()) return false;
+    const auto [pod, end] = claimants_.equal_range(facts->claim);
+    return std::any_of(pod, end, [&](const auto& each) { return pods_.at(*each.second)->node == node; });
   });
 }
 
@@ -183,9 +179,13 @@ void ObjectCache::ReportNode(const std::string& name) {
 }
 
 void ObjectCache::ReportPodsOf(const std::string& claim) {
-  const Claim* known = FindIn(claims_, claim);
-  if (known == nullptr) return;
-  for (const std::string* key : known->pods) ReportPod(*key);
+  const auto [pod, end] = claimants_.equal_range(claim);
+  for (auto each = pod; each != end; ++each) ReportPod(*each->second);
+}
+
+const VolumeFacts* ObjectCache::FindVolumeOfClaim(const std::string& claim) const {
+  const auto found = bound_.find(claim);
+  return found == bound_.end() ? nullptr : found->second;
 }
 
 void ObjectCache::ReportPod(const std::string& key) {
@@ -215,8 +215,7 @@ void ObjectCache::ReportPod(const std::string& key) {
 // The array's name is part of the volume's id. A volume of another driver, or one that is not known yet,
 // makes the pod one with foreign volumes: it cannot be fenced, so the pod must not be moved.
 void ObjectCache::AddClaim(Pod& pod, const std::string& claim) const {
-  const Claim* known = FindIn(claims_, claim);
-  const VolumeFacts* volume = known == nullptr ? nullptr : known->volume.get();
+  const VolumeFacts* volume = FindVolumeOfClaim(claim);
   const std::string array = volume == nullptr ? "" : ArrayNameIn(volume->volume.value());
   if (array.empty()) {
     pod.foreign_volumes = true;

@@ -41,19 +41,15 @@ class ObjectCache {
   bool IsUsedOn(const NodeName& node, const VolumeId& volume) const;
 
  private:
-  struct Claim {
-    std::shared_ptr<const VolumeFacts> volume;  // null: there is no bound one
-    std::vector<const std::string*> pods;       // keys of pods_
-  };
-
   void ReportNode(const std::string& name);
   void ReportPod(const std::string& key);
   void ReportPodsOf(const std::string& claim);
   void ForgetPod(const std::string& key);
   void ForgetVolume(const std::string& name);
   void ReportCharge(const VolumeFacts* before, const VolumeFacts* now) const;
-  void ForgetIfUnused(const std::string& claim);
   void AddClaim(Pod& pod, const std::string& claim) const;
+  // Null: there is no bound one.
+  const VolumeFacts* FindVolumeOfClaim(const std::string& claim) const;
 
   const std::function<void(decltype(Event::what))> report_;
   std::map<std::string, std::shared_ptr<const NodeFacts>> nodes_;
@@ -62,7 +58,10 @@ class ObjectCache {
   std::map<std::string, std::shared_ptr<const VolumeFacts>> volumes_;
   // PersistentVolumes' names by volume id. Both point into `volumes_`, as there may be 30,000 of them.
   std::unordered_multimap<std::string_view, const std::string*> volume_names_;
-  std::map<std::string, Claim> claims_;
+  // By claim, which is text of the facts: keys of `pods_`; and the facts in `volumes_`, of which there may be
+  // several for one claim: it is bound to the last.
+  std::unordered_multimap<std::string_view, const std::string*> claimants_;
+  std::unordered_map<std::string_view, const VolumeFacts*> bound_;
   std::map<std::string, FailoverPolicy> namespaces_, classes_;
 };
 
