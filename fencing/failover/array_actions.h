@@ -2,6 +2,7 @@
 // Polls one array, and runs the core's actions on it. Blocks for as long as the array's own time limits
 // allow; thread-safe as the array is. Every action may be repeated.
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct ArrayPoll {
   std::vector<GrantKind> kinds;      // one for each of view.holdings, in their order
   std::vector<VolumeWanted> wanted;  // one for each node that holds a volume that another node waits for
   LimitsByNode limits;
+  // Kept until the poll has been taken in (array_hub.h).
+  using Ticket = std::shared_ptr<const bool>;
+  Ticket ticket = {};
 };
 
 // Reads the array's grants with their I/O counters, its fences, the volumes that nodes wait for, and the

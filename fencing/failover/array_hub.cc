@@ -98,7 +98,7 @@ void ArrayHub::PostWork(const ArrayId& id, std::function<void(Array*)> work) {
 // On the entry's polling thread. Logs when the error changes, not with each poll.
 void ArrayHub::PollEntry(Entry& entry) {
   const auto array = entry.GetArray();
-  if (array == nullptr) return;
+  if (array == nullptr || entry.ticket.use_count() > kMostWaiting) return;  // one of them is the entry's own
   const Instant asked = NowOn(executor_);
   auto poll = PollArray(entry.id, *array, executor_);
   const std::string error(poll.status().message());
@@ -114,6 +114,7 @@ void ArrayHub::PollEntry(Entry& entry) {
   }
   entry.answered_at = NowOn(executor_);
   ReportIfSlow(entry, asked);
+  poll->ticket = entry.ticket;
   polled_(*std::move(poll));
 }
 

@@ -2,7 +2,9 @@
 // Polls every configured array twice a second and runs commands against it. Each array has its own polling
 // thread and eight workers, so a hung array delays no other. LostArrays reports arrays
 // whose poll fails, and arrays that have not answered for 5 s since they were configured. A slow array delays
-// its own polls; the log warns of it once a minute. What late answers are worth is the core's to say.
+// its own polls; the log warns of it once a minute. What late answers are worth is the core's to say. An
+// array of which two polls wait to be taken in is not polled meanwhile: with 10,000 nodes each has a
+// megabyte, and a busy machine would fill its memory with them.
 //
 // One thread calls the methods. `polled` is called on the arrays' threads. The destructor waits for the calls
 // in progress, which end by the array's own time limits.
@@ -44,6 +46,7 @@ class ArrayHub {
 
  private:
   static constexpr size_t kWorkers = 8;
+  static constexpr int64_t kMostWaiting = 2;
   // An std::optional does not fit in an atomic without a lock. The monotonic clock is past its start.
   static constexpr Instant kNever = Instant();
   struct Entry {
@@ -55,9 +58,10 @@ class ArrayHub {
     absl::Mutex mutex;
     std::shared_ptr<Array> array ABSL_GUARDED_BY(mutex);  // null: it is configured no more
     const std::unique_ptr<Workers> workers;
-    std::string error;                        // used by the polling thread only
-    std::optional<Instant> reported_slow_at;  // and so is this
-    std::unique_ptr<Periodic> polling;        // last: its thread uses the other members
+    const ArrayPoll::Ticket ticket = std::make_shared<const bool>();  // each poll has a copy of it
+    std::string error;                                                // used by the polling thread only
+    std::optional<Instant> reported_slow_at;                          // and so is this
+    std::unique_ptr<Periodic> polling;  // last: its thread uses the other members
     std::shared_ptr<Array> GetArray();
     void SetArray(std::shared_ptr<Array> now);
   };

@@ -91,7 +91,8 @@ class Loop {
           next = now + every;
         }
       }
-      for (auto& [at, job] : jobs) job(at);
+      // What a job brought goes with it: the polls of all arrays are much to keep until the last has run.
+      for (auto& [at, job] : jobs) std::exchange(job, nullptr)(at);
     }
   }
 
