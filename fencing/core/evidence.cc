@@ -185,7 +185,7 @@ void Evidence::NoteVotes(const AskReplicas& call, const ReplicaVotes& votes, Ins
   const auto found = nodes_.find(call.node);
   if (found == nodes_.end()) return;  // forgotten meanwhile
   auto& node = found->second;
-  node.votes_asked_at = call.asked, node.votes_at = now, node.votes = votes;
+  node.votes_asked_at = call.asked, node.votes_at = now, node.votes = Shared<ReplicaVotes>(votes);
 }
 
 void Evidence::NoteEvent(const NodeSeen& seen, Instant now) {

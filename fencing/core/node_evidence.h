@@ -49,7 +49,7 @@ struct NodeEvidence {
   std::optional<Instant> no_route_at;           // the first of these that found no way to it
   std::optional<Instant> probe_answered_at, probe_sent_at;
   std::optional<Instant> votes_asked_at, votes_at;  // the other replicas were asked, and had answered
-  ReplicaVotes votes;
+  Shared<ReplicaVotes> votes;
   void NoteProbe(const ProbeAnswer& result, Instant now);
   ArraySide& SideOf(const ArrayChannel& array);
   const ArraySide* Find(const ArrayId& array) const;

@@ -238,7 +238,7 @@ const ReplicaVotes* Evidence::VotesOn(const NodeId& id, Instant since, Instant n
   const auto read_took = node.kubelet && node.kubelet->read_asked_at >= since
                              ? *node.kubelet->read_at - *node.kubelet->read_asked_at
                              : Span();
-  return now - *node.votes_at < std::max(settings_.votes_last, read_took) ? &node.votes : nullptr;
+  return now - *node.votes_at < std::max(settings_.votes_last, read_took) ? &*node.votes : nullptr;
 }
 
 bool Evidence::IsKubeletRead(const NodeId& id, Instant since, Instant now) const {

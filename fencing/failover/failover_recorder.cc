@@ -160,7 +160,7 @@ void FailoverRecorder::RecordDecision(const NodeFence& fence) {
       fence.requested_by.empty() ? "" : absl::StrCat("asked for by ", fence.requested_by, ": ");
   AddEntry(fence.node, executor_.WallNow(), "Decided", absl::StrCat(by, fence.cause));
   if (fence.requested_by.empty() && evidence != state_.evidence.nodes().end() && evidence->second.votes_at)
-    AddEntry(fence.node, executor_.WallNow(), "Asked", DescribeVotes(evidence->second.votes));
+    AddEntry(fence.node, executor_.WallNow(), "Asked", DescribeVotes(*evidence->second.votes));
   LogWarn("failover", absl::StrCat("decided: ", by, fence.cause),
           {{"node", fence.node.value()}, {"volumes", DescribeVolumes(fence.volumes)}});
 }
