@@ -45,9 +45,9 @@ class UnseenSet {
     for (const UnseenGrants& part : unseen)
       for (const auto& [volume, node] : part.grants) grants_.emplace(volume.value(), &node);
   }
-  bool Contains(const Grant& grant) const {
-    const auto [begin, end] = grants_.equal_range(grant.volume.value());
-    return std::any_of(begin, end, [&](const auto& each) { return *each.second == grant.node; });
+  bool Contains(const Holding& holding) const {
+    const auto [begin, end] = grants_.equal_range(holding.volume.value());
+    return std::any_of(begin, end, [&](const auto& each) { return *each.second == holding.node; });
   }
 
  private:
@@ -70,6 +70,34 @@ absl::StatusOr<std::vector<LandedWrite>> PollHeartbeats(FenceControl& array) {
   return landed;
 }
 
+// The list is large, and goes before the next call is made: all arrays are polled at once.
+absl::Status PollGrants(GrantStore& array, ArrayPoll& poll) {
+  ASSIGN_OR_RETURN(auto grants, array.ListGrants({.volume = {}, .node = {}, .holders_only = true}));
+  poll.view.holdings.reserve(grants.size());
+  poll.kinds.reserve(grants.size());
+  poll.limits = LimitsOfGrants(grants);
+  for (Grant& grant : grants) {
+    poll.view.holdings.push_back({std::move(grant.volume), std::move(grant.node), 0, grant.generation, true});
+    poll.kinds.push_back({grant.access, grant.generation});
+  }
+  return absl::OkStatus();
+}
+
+// Completed commands of all sessions of the grant's node. A count that rises between two polls proves that
+// the node lives (the evidence channel "storage").
+void AddCommands(const SeenSessions& seen, ArrayView& view) {
+  std::unordered_multimap<std::string_view, const GrantSession*> of_volume;
+  for (const GrantSession& session : seen.sessions) of_volume.emplace(session.volume.value(), &session);
+  const UnseenSet unseen(seen.unseen);
+  view.unseen = DescribeUnseen(seen.unseen);
+  for (Holding& holding : view.holdings) {
+    const auto [begin, end] = of_volume.equal_range(holding.volume.value());
+    for (auto each = begin; each != end; ++each)
+      if (each->second->node == holding.node) holding.commands += each->second->reads + each->second->writes;
+    holding.counted = !unseen.Contains(holding);
+  }
+}
+
 }  // namespace
 
 // Fences are listed before grants. A fenced node gets no new grants, so a grant that is missing from a later
@@ -82,39 +110,17 @@ absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array, const Execu
   view.array = id;
   view.asked = NowOn(executor);
   ASSIGN_OR_RETURN(const auto fences, array.fences().ListFences());
-  ASSIGN_OR_RETURN(auto grants, array.grants().ListGrants({.volume = {}, .node = {}, .holders_only = true}));
+  RETURN_IF_ERROR(PollGrants(array.grants(), poll));
   ASSIGN_OR_RETURN(const auto wanted, IfImplemented(array.grants().ListWantedVolumes()));
   view.signs_asked = NowOn(executor);
   ASSIGN_OR_RETURN(const SeenSessions seen, IfImplemented(array.grants().ListSeenSessions()));
   ASSIGN_OR_RETURN(view.landed, PollHeartbeats(array.fences()));
-  std::unordered_multimap<std::string_view, const GrantSession*> of_volume;
-  for (const GrantSession& session : seen.sessions) of_volume.emplace(session.volume.value(), &session);
-  // Completed commands of all sessions of the grant's node. A count that rises between two polls proves that
-  // the node lives (the evidence channel "storage").
-  const auto commands = [&](const Grant& grant) {
-    uint64_t count = 0;
-    const auto [begin, end] = of_volume.equal_range(grant.volume.value());
-    for (auto each = begin; each != end; ++each)
-      if (each->second->node == grant.node) count += each->second->reads + each->second->writes;
-    return count;
-  };
   for (const FenceRecord& fence : fences)
     view.fences.push_back({.node = fence.node,
                            .generation = fence.generation,
                            .volumes = {fence.volumes.begin(), fence.volumes.end()},
                            .manual = fence.fenced_by.starts_with(kOperator)});
-  const UnseenSet unseen(seen.unseen);
-  view.unseen = DescribeUnseen(seen.unseen);
-  view.holdings.reserve(grants.size());
-  poll.kinds.reserve(grants.size());
-  poll.limits = LimitsOfGrants(grants);
-  for (Grant& grant : grants) {
-    const uint64_t completed = commands(grant);
-    const bool counted = !unseen.Contains(grant);
-    view.holdings.push_back(
-        {std::move(grant.volume), std::move(grant.node), completed, grant.generation, counted});
-    poll.kinds.push_back({grant.access, grant.generation});
-  }
+  AddCommands(seen, view);
   const std::unordered_set<VolumeId> waited_for(wanted.begin(), wanted.end());
   for (const Holding& holding : view.holdings)
     if (waited_for.contains(holding.volume)) poll.wanted.push_back({id, holding.volume, holding.node});
