@@ -2,9 +2,11 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
@@ -53,6 +55,19 @@ TEST_CASE("a job that may wait is done before the tick that comes next, at the t
   REQUIRE(ticked.WaitForNotificationWithTimeout(kLong));
   CHECK(timeline.text() == "at");
   CHECK(arrived <= posted);
+}
+
+TEST_CASE("what a job holds is freed once it has run, before the next one runs") {
+  absl::Notification done;
+  auto held = std::make_shared<int>();
+  const std::weak_ptr<int> watched = held;
+  bool freed = false;
+  Loop loop;
+  loop.PostJob([held = std::move(held)](Instant) {}, Wake::kLater);
+  loop.PostJob([&](Instant) { freed = watched.expired(); }, Wake::kLater);
+  loop.Start(kHour, [&](Instant) { done.Notify(); });
+  REQUIRE(done.WaitForNotificationWithTimeout(kLong));
+  CHECK(freed);
 }
 
 TEST_CASE("jobs that may wait do not wake the loop, and go before one that does") {
