@@ -53,6 +53,7 @@ namespace {
 
 // Between two sweeps, and between two settings of the gauges: a scrape comes every 15 to 60 s.
 constexpr absl::Duration kSweepEvery = absl::Seconds(5);
+constexpr int kRoundsBetweenTrims = 12;  // a minute
 // Longer than kubelet leaves between two calls for a volume that it knows and that no pod has yet.
 constexpr absl::Duration kKubeletForgets = absl::Minutes(5);
 
@@ -271,7 +272,9 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
            {"version", LUNKEEPER_VERSION}});
 
   CertificateReport certificates;
+  int rounds = 0;
   do {
+    if (++rounds % kRoundsBetweenTrims == 0) TrimHeap();
     for (const auto& report : backends.reports) report(metrics);
     certificates.ReportEnds(backends.certificates, absl::Now(), metrics);
     if (registration != nullptr) {

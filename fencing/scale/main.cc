@@ -34,6 +34,7 @@ namespace {
 constexpr absl::Duration kSyncTimeout = absl::Minutes(10),
                          kSettleTime =
                              absl::Minutes(2);  // every kernel has been probed, every VolumeLock made
+constexpr absl::Duration kTrimEvery = absl::Minutes(1);
 constexpr double kMostMiB = 150, kMostCores = 0.5, kTickSeconds = 0.25;
 
 struct ScaleOptions {
@@ -100,6 +101,12 @@ class HeartbeatFeed {
   std::thread thread_;
 };
 
+// Trims the heap meanwhile, as serve does.
+void SleepAsServe(absl::Duration time) {
+  for (const absl::Time end = absl::Now() + time; absl::Now() < end; TrimHeap())
+    absl::SleepFor(std::min(kTrimEvery, end - absl::Now()));
+}
+
 void AwaitSync(Failover& failover, Metrics& metrics) {
   const absl::Time end = absl::Now() + kSyncTimeout;
   while (absl::Now() < end) {
@@ -131,7 +138,7 @@ ScaleFigures MeasureCluster(const HollowClusterSize& size, const ScaleOptions& o
 
   ScaleFigures figures;
   figures.sync_seconds = absl::ToDoubleSeconds(absl::Now() - start);
-  absl::SleepFor(kSettleTime);
+  SleepAsServe(kSettleTime);
   const double cpu = CpuSeconds();
   absl::SleepFor(absl::Seconds(options.seconds));
   figures.cores = (CpuSeconds() - cpu) / options.seconds;
