@@ -1,7 +1,9 @@
 #include "fencing/scale/hollow_arrays.h"
 
 #include <map>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -54,8 +56,9 @@ class NoNames : public NameIndex {
 
 class HollowArray final : public Array, public GrantStore, public FenceControl {
  public:
-  HollowArray(const HollowClusterSize& size, int number, std::function<uint64_t(int)> commands)
-      : size_(size), number_(number), commands_(std::move(commands)) {}
+  HollowArray(const HollowClusterSize& size, int number, std::shared_ptr<const std::vector<int>> nodes,
+              std::function<uint64_t(int)> commands)
+      : size_(size), number_(number), nodes_(std::move(nodes)), commands_(std::move(commands)) {}
 
   VolumeStore& volumes() override { return volumes_; }
   SnapshotGroups& groups() override { return groups_; }
@@ -71,6 +74,7 @@ class HollowArray final : public Array, public GrantStore, public FenceControl {
 
   absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter&) override {
     std::vector<Grant> grants;
+    grants.reserve(MostGrants());  // as of a RemoteArray, here and below
     ForEachGrant([&](int volume, const NodeId& node) {
       Grant& grant = grants.emplace_back();
       grant.volume = HollowVolume(size_, volume);
@@ -81,6 +85,7 @@ class HollowArray final : public Array, public GrantStore, public FenceControl {
   }
   absl::StatusOr<std::vector<GrantSession>> ListSessions() override {
     std::vector<GrantSession> sessions;
+    sessions.reserve(MostGrants());
     ForEachGrant([&](int volume, const NodeId& node) {
       sessions.push_back({HollowVolume(size_, volume), node, 0, commands_(volume / size_.volumes_per_node)});
     });
@@ -89,10 +94,11 @@ class HollowArray final : public Array, public GrantStore, public FenceControl {
   absl::StatusOr<std::vector<VolumeId>> ListWantedVolumes() override { return std::vector<VolumeId>(); }
 
   absl::StatusOr<Connection> OpenHeartbeatLun(const HeartbeatLunRequest&) override { return Unsupported(); }
-  // A node sends heartbeats as it completes commands.
+  // A node sends heartbeats as it completes commands. In order of ids, as an array lists them.
   absl::StatusOr<std::vector<LandedHeartbeat>> ListHeartbeats() override {
     std::vector<LandedHeartbeat> heartbeats;
-    for (int node = 0; node < size_.nodes; ++node)
+    heartbeats.reserve(nodes_->size());
+    for (const int node : *nodes_)
       heartbeats.push_back({HollowNode(node), commands_(node), absl::ZeroDuration()});
     return heartbeats;
   }
@@ -120,6 +126,7 @@ class HollowArray final : public Array, public GrantStore, public FenceControl {
   }
 
  private:
+  size_t MostGrants() const { return static_cast<size_t>(size_.volumes() / size_.arrays) + 1; }
   // A fenced node has none.
   void ForEachGrant(const std::function<void(int volume, const NodeId& node)>& each) {
     absl::MutexLock lock(&mutex_);
@@ -135,6 +142,7 @@ class HollowArray final : public Array, public GrantStore, public FenceControl {
   NoNames names_;
   const HollowClusterSize size_;
   const int number_;
+  const std::shared_ptr<const std::vector<int>> nodes_;
   const std::function<uint64_t(int)> commands_;
   absl::Mutex mutex_;
   Term term_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -142,11 +150,21 @@ class HollowArray final : public Array, public GrantStore, public FenceControl {
   std::map<NodeId, FenceRecord> fences_ ABSL_GUARDED_BY(mutex_);
 };
 
+std::shared_ptr<const std::vector<int>> NodesById(int count) {
+  std::map<NodeId, int> nodes;
+  for (int node = 0; node < count; ++node) nodes.emplace(HollowNode(node), node);
+  std::vector<int> numbers;
+  for (const auto& [id, node] : nodes) numbers.push_back(node);
+  return std::make_shared<const std::vector<int>>(std::move(numbers));
+}
+
 class HollowArrays final : public lunkeeper::Arrays {
  public:
   HollowArrays(const HollowClusterSize& size, const std::function<uint64_t(int)>& commands) {
+    const auto nodes = NodesById(size.nodes);
     for (int i = 0; i < size.arrays; ++i)
-      arrays_.push_back({HollowArrayName(i), std::make_shared<HollowArray>(size, i, commands), i == 0});
+      arrays_.push_back(
+          {HollowArrayName(i), std::make_shared<HollowArray>(size, i, nodes, commands), i == 0});
   }
   std::vector<NamedArray> ListArrays() override { return arrays_; }
 

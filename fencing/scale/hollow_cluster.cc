@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -29,6 +30,8 @@ using kube::Exchange;
 using kube::Json;
 
 constexpr absl::Duration kStep = absl::Milliseconds(100);  // of a watch
+constexpr absl::Duration kRenewEvery = absl::Seconds(10);  // a kubelet its lease
+constexpr std::string_view kNodeField = "metadata.name=node-";
 constexpr char kFences[] = "/apis/lunkeeper.io/v1alpha1/nodefences/";
 
 std::string NodeText(int node) { return absl::StrCat("node-", node); }
@@ -148,16 +151,14 @@ std::string VolumeTemplate() {
 }
 
 std::string LeaseTemplate() {
-  return kube::ToText({{"metadata",
-                        {{"namespace", "kube-node-lease"},
-                         {"name", "@NAME@"},
-                         {"uid", "@UID@"},
-                         {"resourceVersion", "@VERSION@"},
-                         {"managedFields", ManagedFields(5)}}},
-                       {"spec",
-                        {{"holderIdentity", "@NAME@"},
-                         {"leaseDurationSeconds", 40},
-                         {"renewTime", "2026-11-20T10:00:00.@VERSION@Z"}}}});
+  return kube::ToText(
+      {{"metadata",
+        {{"namespace", "kube-node-lease"},
+         {"name", "@NAME@"},
+         {"uid", "@UID@"},
+         {"resourceVersion", "@VERSION@"},
+         {"managedFields", ManagedFields(5)}}},
+       {"spec", {{"holderIdentity", "@NAME@"}, {"leaseDurationSeconds", 40}, {"renewTime", "@RENEWED@"}}}});
 }
 
 std::string EventLine(const char* type, const std::string& object) {
@@ -178,16 +179,18 @@ VolumeId HollowVolume(const HollowClusterSize& size, int volume) {
 HollowCluster::HollowCluster(const HollowClusterSize& size)
     : size_(size),
       kubelet_port_(testing::FreePort()),
-      off_(static_cast<size_t>(size.nodes)),
+      off_at_(static_cast<size_t>(size.nodes)),
       api_([this](const std::string& write) { OnWrite(write); },
            [this](Exchange& exchange) { return AnswerRequest(exchange); }) {
   const auto of_node = [this](std::string text, int kind) {
     return [this, text = std::move(text), kind](int node) {
-      return absl::StrReplaceAll(text, {{"@NAME@", NodeText(node)},
-                                        {"@UID@", MakeUuid(kind, node)},
-                                        {"@ID@", HollowNode(node).value()},
-                                        {"@ADDRESS@", AddressOf(node)},
-                                        {"@VERSION@", Version()}});
+      return absl::StrReplaceAll(
+          text, {{"@NAME@", NodeText(node)},
+                 {"@UID@", MakeUuid(kind, node)},
+                 {"@ID@", HollowNode(node).value()},
+                 {"@ADDRESS@", AddressOf(node)},
+                 {"@RENEWED@", absl::FormatTime(absl::RFC3339_full, RenewedAt(node), absl::UTCTimeZone())},
+                 {"@VERSION@", Version()}});
     };
   };
   const auto of_volume = [this, text = VolumeTemplate()](int volume) {
@@ -202,8 +205,8 @@ HollowCluster::HollowCluster(const HollowClusterSize& size)
   const absl::Duration never = absl::InfiniteDuration();
   kinds_ = {{"/api/v1/nodes", size.nodes, absl::Minutes(5), true, of_node(NodeTemplate(kubelet_port_), 1)},
             {"/apis/storage.k8s.io/v1/csinodes", size.nodes, never, true, of_node(CsiNodeTemplate(), 2)},
-            {"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", size.nodes, absl::Seconds(10),
-             true, of_node(LeaseTemplate(), 3)},
+            {"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", size.nodes, kRenewEvery, true,
+             of_node(LeaseTemplate(), 3)},
             {"/api/v1/persistentvolumes", size.volumes(), never, false, of_volume},
             {"/api/v1/pods", size.pods(), absl::Hours(1), false, [this](int pod) { return PodText(pod); }}};
 }
@@ -254,10 +257,24 @@ bool HollowCluster::AnswerRequest(Exchange& exchange) {
   return false;
 }
 
+// The last of its turns in SendStatus.
+absl::Time HollowCluster::RenewedAt(int node) const {
+  const int64_t off_at = off_at_[static_cast<size_t>(node)];
+  const absl::Time until = kStep + (off_at != 0 ? absl::FromUnixMicros(off_at) : absl::Now());
+  const absl::Duration turn = kRenewEvery * node / size_.nodes;
+  return until - (until - absl::UnixEpoch() - turn) % kRenewEvery;
+}
+
 void HollowCluster::SendList(Exchange& exchange, const Kind& kind) {
   int from = 0, most = kind.count;
   static_cast<void>(absl::SimpleAtoi(exchange.query["limit"], &most));
   static_cast<void>(absl::SimpleAtoi(exchange.query["continue"], &from));
+  // Of one node, or the lease of that name: before a fence the kubelet is read.
+  const std::string field = exchange.query["fieldSelector"];
+  if (field.starts_with(kNodeField)) {
+    static_cast<void>(absl::SimpleAtoi(field.substr(kNodeField.size()), &from));
+    most = 1;
+  }
   const int end = std::min(from + most, kind.count);
   exchange.Begin();
   exchange.Chunk(absl::StrCat(R"({"metadata":{"resourceVersion":")", Version(), R"(","continue":")",
@@ -354,7 +371,7 @@ HollowCluster::FailoverTimes HollowCluster::TimesOf(int node) const {
 
 void HollowCluster::PowerOff(int node) {
   SwallowConnects(node);
-  off_[static_cast<size_t>(node)] = true;
+  off_at_[static_cast<size_t>(node)] = absl::ToUnixMicros(absl::Now());
 }
 
 // A listener whose queue is full does not answer a connection attempt.

@@ -45,7 +45,7 @@ class HollowCluster {
 
   kube::KubeConfig Config() const { return api_.Config(); }
   void PowerOff(int node);
-  bool IsOff(int node) const { return off_[static_cast<size_t>(node)]; }
+  bool IsOff(int node) const { return off_at_[static_cast<size_t>(node)] != 0; }
   // When its NodeFence was made, and when its last pod was deleted; the infinite past: not yet.
   struct FailoverTimes {
     absl::Time decided = absl::InfinitePast(), moved = absl::InfinitePast();
@@ -78,12 +78,14 @@ class HollowCluster {
   void SwallowConnects(int node);
   void OnWrite(const std::string& write);
   std::string PodText(int pod);
+  // When its kubelet last renewed its lease, as of the next step of a watch.
+  absl::Time RenewedAt(int node) const;
   std::string Version() { return std::to_string(++version_); }
 
   const HollowClusterSize size_;
   const uint16_t kubelet_port_;
   std::vector<Kind> kinds_;
-  std::vector<std::atomic<bool>> off_;
+  std::vector<std::atomic<int64_t>> off_at_;  // in microseconds; 0: it is on
   std::atomic<int64_t> version_ = 1000;
   std::atomic<bool> stopping_ = false;
   mutable absl::Mutex mu_;
