@@ -1,7 +1,6 @@
 #include "devices/array/tgt/ended_clients.h"
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
@@ -37,16 +36,10 @@ void EndClientsOfClosed(Catalogue& catalogue, const ImageStore& images, const Gr
                 [&grant](const GrantRow& other) { return other.generation != grant.generation; });
 }
 
-void LunClients::NoteOpened(const ImageStore& images, const GrantRow& grant,
-                            const std::set<std::string>& known, const std::set<std::string>& alive,
-                            size_t luns) {
-  std::set<std::string> opened;
-  std::ranges::set_difference(alive, known, std::inserter(opened, opened.end()));
-  // Fewer known ones: another LUN may not be registered yet, and the client may be that one's.
-  if (opened.size() != 1 || alive.size() < luns) return;
-  EndClient(images, grant);  // of the LUN before this one
+void LunClients::NoteOpened(const ImageStore& images, const GrantRow& grant, const std::string& client) {
+  EndClient(images, grant);
   const absl::MutexLock lock(&mu_);
-  clients_[grant.generation] = *opened.begin();
+  clients_[grant.generation] = client;
 }
 
 bool LunClients::EndClient(const ImageStore& images, const GrantRow& grant) {

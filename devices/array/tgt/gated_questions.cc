@@ -27,18 +27,27 @@ absl::StatusOr<LunBacking> GatedQuestions::BackingOf(const GrantRow& grant, absl
       grant, {path, 0}, [this, path] { return images_.BackingOf(path); }, most);
 }
 
-absl::Status GatedQuestions::RegisterOpened(const GrantRow& grant) {
-  return AskAnew(grant, [this, grant]() -> absl::Status {
-    const std::set<std::string> known = images_.ListClients(images_.VolumePath(grant.volume));
-    ASSIGN_OR_RETURN(const std::set<std::string> alive, Register(grant, /*is_new=*/true));
-    ASSIGN_OR_RETURN(const size_t luns, CountLuns(grant));
-    clients_.NoteOpened(images_, grant, known, alive, luns);
+absl::Status GatedQuestions::BeginOpening(const GrantRow& grant,
+                                          const std::shared_ptr<std::set<std::string>>& before) {
+  const std::string path = images_.VolumePath(grant.volume);
+  return AskAnew(grant, [this, path, before]() -> absl::Status {
+    ASSIGN_OR_RETURN(*before, images_.ListOpeners(path));
+    return images_.NoteOpening(path);
+  });
+}
+
+absl::Status GatedQuestions::RegisterOpened(const GrantRow& grant,
+                                            const std::shared_ptr<std::set<std::string>>& before) {
+  return AskAnew(grant, [this, grant, before]() -> absl::Status {
+    ASSIGN_OR_RETURN(const std::string client,
+                     images_.RegisterOpened(images_.VolumePath(grant.volume), *before));
+    clients_.NoteOpened(images_, grant, client);
     return absl::OkStatus();
   });
 }
 
 absl::Status GatedQuestions::CheckOnlyOwn(const GrantRow& grant) {
-  const absl::Status found = AskAnew(grant, [this, grant] { return RegisterFound(grant); });
+  const absl::Status found = AskAnew(grant, [this, grant] { return CheckFound(grant); });
   return absl::IsFailedPrecondition(found) ? found : absl::OkStatus();
 }
 
@@ -52,11 +61,6 @@ void GatedQuestions::EndClientsOfReleased(const GrantRow& grant) {
   const absl::StatusOr<size_t> left = CountLuns(grant);
   if (left.ok() && *left > 0) clients_.EndClient(images_, grant);
   clients_.ForgetLun(grant);
-}
-
-absl::StatusOr<std::set<std::string>> GatedQuestions::Register(const GrantRow& grant, bool is_new) const {
-  ASSIGN_OR_RETURN(const size_t luns, CountLuns(grant));
-  return images_.RegisterOpened(images_.VolumePath(grant.volume), {.most = luns, .one_is_new = is_new});
 }
 
 // A LUN has its row before it is opened, until it is closed.

@@ -37,13 +37,21 @@ class GatedQuestions {
   // volume's backing waits for the same answer. `most`: since it was asked for.
   absl::StatusOr<LunBacking> BackingOf(const GrantRow& grant, absl::Duration most = absl::InfiniteDuration())
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Before tgtd opens the image of a grant whose LUN it has not, and after that. `before`: who had it open.
   // Each time anew: an older answer is of what tgtd had open before. It is given up after some seconds, too.
-  absl::Status RegisterOpened(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
+  // An error: nobody may log in to that LUN.
+  absl::Status BeginOpening(const GrantRow& grant, const std::shared_ptr<std::set<std::string>>& before)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status RegisterOpened(const GrantRow& grant, const std::shared_ptr<std::set<std::string>>& before)
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Of a LUN that is open: FAILED_PRECONDITION: somebody else has its image open, too. Any other trouble is
   // none.
   absl::Status CheckOnlyOwn(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
-  // Of a LUN that an earlier agent has opened. Outside the gate: it waits for as long as the store is silent.
-  absl::Status RegisterFound(const GrantRow& grant) const { return Register(grant, false).status(); }
+  // Of a LUN that an earlier agent has opened, and registered. Outside the gate: it waits for as long as the
+  // store is silent.
+  absl::Status CheckFound(const GrantRow& grant) const {
+    return images_.ListOpeners(images_.VolumePath(grant.volume)).status();
+  }
   // tgtd has closed the LUN of this grant, which goes on, or has no row any more.
   void EndClientsOf(const GrantRow& grant);
   void EndClientsOfReleased(const GrantRow& grant);
@@ -65,7 +73,6 @@ class GatedQuestions {
   std::shared_ptr<Question> Ask(const Name& name, std::function<Answer()> ask) ABSL_LOCKS_EXCLUDED(mu_);
   std::optional<Answer> AwaitAnswer(const Question& question, absl::Duration within) ABSL_LOCKS_EXCLUDED(mu_);
   void EndAnswered() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::StatusOr<std::set<std::string>> Register(const GrantRow& grant, bool is_new) const;
   absl::Status AskAnew(const GrantRow& grant, std::function<absl::Status()> ask) ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<size_t> CountLuns(const GrantRow& grant) const;
   bool IsRegistering(const std::string& path) ABSL_LOCKS_EXCLUDED(mu_);

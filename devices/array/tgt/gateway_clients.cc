@@ -1,12 +1,15 @@
-// Ceph shows by which clients an image is open, and not whose they are. So they are counted: a LUN has one,
-// which is registered before the LUN lets a node in. Who is more than tgtd's LUNs account for is another
-// program.
+// Ceph shows by which clients an image is open, and not whose they are. So it is asked before tgtd opens an
+// image, and after that: who is new is tgtd's client, and is registered before the LUN lets a node in. Who is
+// not registered is another program, with one exception: where an agent ended between the two, its tgtd's
+// client is not known.
 #include "devices/array/tgt/gateway_clients.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <iterator>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -37,6 +40,12 @@ void EraseClients(const ImageClients& gone, ImageClients& images) {
     for (const ClientAddress& client : clients) found->second.erase(client);
     if (found->second.empty()) images.erase(found);
   }
+}
+
+GatewayClients::GatewayClients(const CephPool& pool, ImageClients images)
+    : pool_(pool), known_(std::move(images)) {
+  for (const auto& [image, clients] : known_)
+    if (clients.empty()) left_opening_.insert(image);
 }
 
 absl::Status GatewayClients::ShutOut(const std::set<ClientAddress>& clients, absl::Duration lasts) {
@@ -75,34 +84,47 @@ absl::StatusOr<std::set<ClientAddress>> GatewayClients::Register(const std::stri
                                                                  const std::set<ClientAddress>& clients) {
   const absl::MutexLock lock(&mu_);
   std::set<ClientAddress> alive = SelectAlive(image, clients);
-  if (alive.empty())
+  if (alive.empty() && !clients.empty())
     return absl::UnavailableError(absl::StrCat(
         "image ", image, ": it is seen to be open by nobody but a tgtd that has ended; try again"));
   known_[image].insert(alive.begin(), alive.end());
   return alive;
 }
 
-// A LUN whose registration has failed so far may account for one client that is not known. Not a LUN that is
-// found open: its own was registered, also where it is not seen, since somebody has shut it out. Who is seen
-// in its place is somebody else.
-absl::StatusOr<std::set<ClientAddress>> GatewayClients::FindAlive(const std::string& image,
-                                                                  const std::set<ClientAddress>& seen,
-                                                                  const LunsOfImage& luns) const {
+std::set<ClientAddress> GatewayClients::SelectUnknown(const std::string& image,
+                                                      const std::set<ClientAddress>& seen) const {
+  std::set<ClientAddress> unknown = SelectAlive(image, seen);
+  std::erase_if(unknown, [&](const ClientAddress& client) {
+    return ClientsIn(known_, image).contains(client) || left_open_.contains(client);
+  });
+  return unknown;
+}
+
+absl::Status GatewayClients::CheckOnlyOwn(const std::string& image,
+                                          const std::set<ClientAddress>& seen) const {
   const absl::MutexLock lock(&mu_);
-  std::set<ClientAddress> alive = SelectAlive(image, seen);
-  const std::set<ClientAddress>& registered = ClientsIn(known_, image);
-  std::set<ClientAddress> unknown;
-  std::ranges::set_difference(alive, registered, std::inserter(unknown, unknown.end()));
-  const size_t known =
-      luns.one_is_new ? alive.size() - unknown.size() : SelectAlive(image, registered).size();
-  const size_t own = std::max<size_t>(luns.one_is_new ? 1 : 0, luns.most - std::min(luns.most, known));
-  // The gateway before may have had it open by a client that it had not registered yet. One that is
-  // registered here is this gateway's, so that one has ended.
-  const bool one_more = took_over_ && luns.one_is_new && registered.empty();
-  if (unknown.size() <= own + (one_more ? 1 : 0)) return alive;
+  const std::set<ClientAddress> unknown = SelectUnknown(image, seen);
+  if (unknown.size() <= (left_opening_.contains(image) ? 1 : 0)) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      "image ", image, " is open elsewhere", own == 0 ? ", by " : ": this gateway is not all of ",
-      absl::StrJoin(unknown, ", "), " (`rbd status` shows it): end that program"));
+      "image ", image, " is open elsewhere, by ", absl::StrJoin(unknown, ", "),
+      " (`rbd status` shows it): end that program. One that was killed is forgotten after 30 s"));
+}
+
+absl::StatusOr<ClientAddress> GatewayClients::TakeOpened(const std::string& image,
+                                                         const std::set<ClientAddress>& before,
+                                                         const std::set<ClientAddress>& seen) {
+  const absl::MutexLock lock(&mu_);
+  std::set<ClientAddress> opened = SelectUnknown(image, seen);
+  for (const ClientAddress& client : before) opened.erase(client);
+  if (opened.empty())
+    return absl::UnavailableError(
+        absl::StrCat("image ", image, ": tgtd has opened it, but is not seen to have it open; try again"));
+  if (opened.size() > 1)
+    return absl::FailedPreconditionError(absl::StrCat(
+        "image ", image, " was opened elsewhere just when tgtd opened it: one of ",
+        absl::StrJoin(opened, ", "), " is tgtd's (`rbd status` shows the other): end that program"));
+  if (left_opening_.erase(image) > 0) left_open_.merge(SelectUnknown(image, before));
+  return *opened.begin();
 }
 
 std::set<ClientAddress> GatewayClients::ClientsOf(const std::string& image) const {
@@ -156,6 +178,8 @@ void GatewayClients::ForgetClients(const ImageClients& gone) {
   const absl::MutexLock lock(&mu_);
   EraseClients(gone, known_);
   EraseClients(gone, ended_);
+  for (const auto& [image, clients] : gone)
+    if (clients.empty()) left_opening_.erase(image);
 }
 
 }  // namespace lunkeeper

@@ -13,11 +13,9 @@
 // An address is never used twice, so one that has ended is never registered again, though an image shows it
 // for some seconds more. Thread-safe. Only FindShutOut and calls that shut out ask Ceph.
 
-#include <atomic>
 #include <map>
 #include <set>
 #include <string>
-#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -36,7 +34,7 @@ void EraseClients(const ImageClients& gone, ImageClients& images);
 class GatewayClients {
  public:
   // `images`: the record's. The pool outlives it.
-  GatewayClients(const CephPool& pool, ImageClients images) : pool_(pool), known_(std::move(images)) {}
+  GatewayClients(const CephPool& pool, ImageClients images);
   GatewayClients(const GatewayClients&) = delete;
   GatewayClients& operator=(const GatewayClients&) = delete;
 
@@ -45,20 +43,19 @@ class GatewayClients {
   absl::Status ShutOut(const std::set<ClientAddress>& clients, absl::Duration lasts) ABSL_LOCKS_EXCLUDED(mu_);
   std::set<ClientAddress> shut_out() const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // An image is seen to be open by these clients. Those of them that have not ended, which belong into the
-  // record. UNAVAILABLE: there is none.
+  // An image is seen to be open by these clients; none: it soon will be. Those of them that have not ended,
+  // which belong into the record. UNAVAILABLE: all have.
   absl::StatusOr<std::set<ClientAddress>> Register(const std::string& image,
                                                    const std::set<ClientAddress>& clients)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Those of the clients by which an image is seen to be open that have not ended. FAILED_PRECONDITION: there
-  // are more than tgtd's LUNs can account for. Who else has it open is named, and neither registered nor ever
-  // shut out: a kernel has one client for all the images that it has mapped.
-  absl::StatusOr<std::set<ClientAddress>> FindAlive(const std::string& image,
-                                                    const std::set<ClientAddress>& seen,
-                                                    const LunsOfImage& luns) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Of another gateway, which may have opened an image and not registered its client: it lets nobody in to
-  // that any more, and has it open for as long as it lives. Beside tgtd's, one client more is taken for that.
-  void NoteTakeover() { took_over_ = true; }
+  // FAILED_PRECONDITION: of the clients by which an image is seen to be open, one is not known. It is named,
+  // and neither registered nor ever shut out: a kernel has one client for all the images that it has mapped.
+  absl::Status CheckOnlyOwn(const std::string& image, const std::set<ClientAddress>& seen) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // The client by which tgtd has opened an image since it was seen to be open by `before`, which are none but
+  // own ones. UNAVAILABLE: it is not seen. FAILED_PRECONDITION: several are new.
+  absl::StatusOr<ClientAddress> TakeOpened(const std::string& image, const std::set<ClientAddress>& before,
+                                           const std::set<ClientAddress>& seen) ABSL_LOCKS_EXCLUDED(mu_);
   // Those of an image that were registered, and not forgotten.
   std::set<ClientAddress> ClientsOf(const std::string& image) const ABSL_LOCKS_EXCLUDED(mu_);
   // These send nothing more: the process is gone, or has closed the image.
@@ -77,13 +74,19 @@ class GatewayClients {
   // The ones that have neither ended nor been shut out by this gateway.
   std::set<ClientAddress> SelectAlive(const std::string& image, const std::set<ClientAddress>& clients) const
       ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  // The ones of them that are not known: neither registered, nor left open by an agent before.
+  std::set<ClientAddress> SelectUnknown(const std::string& image, const std::set<ClientAddress>& seen) const
+      ABSL_SHARED_LOCKS_REQUIRED(mu_);
 
   const CephPool& pool_;
-  std::atomic<bool> took_over_ = false;
   mutable absl::Mutex mu_;
   ImageClients known_ ABSL_GUARDED_BY(mu_);  // in the record, or about to be
   ImageClients ended_ ABSL_GUARDED_BY(mu_);
   std::set<ClientAddress> shut_out_ ABSL_GUARDED_BY(mu_);
+  // The images that an agent before this one was opening when it ended (gateway_record.h): one client that
+  // nobody knows may be its tgtd's. That lets nobody in, and has the image open for as long as it lives.
+  std::set<std::string> left_opening_ ABSL_GUARDED_BY(mu_);
+  std::set<ClientAddress> left_open_ ABSL_GUARDED_BY(mu_);  // and these are such clients
 };
 
 }  // namespace lunkeeper

@@ -1,14 +1,11 @@
 // Part of rbd_array_test: needs a Ceph. What becomes of clients that end while their image stays granted.
 
-#include <signal.h>
-
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,11 +13,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/testing/captured_log.h"
 #include "devices/array/tgt/gateway_lease.h"
 #include "devices/array/tgt/testing/lease_gateway.h"
-#include "devices/array/tgt/testing/on_ceph.h"
 #include "devices/array/tgt/testing/replaced_call.h"
+#include "devices/array/tgt/testing/strangers.h"
 
 namespace lunkeeper::testing {
 namespace {
@@ -52,68 +48,6 @@ struct WithClients : Leases {
   Gateway a{array, "host-a"};
   std::unique_ptr<CephPool> tgtd = ConnectToCeph();
 };
-
-struct WithSharedVolume : OnCeph {
-  explicit WithSharedVolume(int tgtds = 2) : OnCeph(tgtds) {}
-  Grant Acquire(const VolumeId& volume, const NodeId& node) {
-    const auto grant = cluster->grants().AcquireGrant(
-        {.volume = volume, .node = node, .access = Access::kSharedWrite}, absl::ZeroDuration());
-    REQUIRE(grant.status() == absl::OkStatus());
-    return *grant;
-  }
-};
-
-struct OfOneTgtd : WithSharedVolume {
-  OfOneTgtd() : WithSharedVolume(1) {}
-};
-
-// As a program of somebody else that has the image open.
-struct Stranger {
-  Stranger(const OnCeph& on, const VolumeId& volume)
-      : pool(CephPool::Connect(on.options.ceph).value()),
-        key("lunkeeper.test." + on.options.name),
-        image(pool->OpenImage(on.ImageOf(volume).substr(3), "", /*read_only=*/false).value()) {}
-  void Close() { image.reset(); }
-  bool CanWrite() const { return pool->WriteKey(key, "k", "v").ok(); }
-  bool IsNamed(const absl::Status& status) const {
-    return absl::IsFailedPrecondition(status) && absl::StrContains(status.message(), pool->address());
-  }
-
-  std::unique_ptr<CephPool> pool;
-  const std::string key;
-  std::optional<RbdImage> image;
-};
-
-std::set<ClientAddress> NamedOf(const OnCeph& on, const VolumeId& volume) {
-  const auto record = ReadGatewayRecord(*ConnectToCeph(), on.options.name);
-  REQUIRE(record.status() == absl::OkStatus());
-  const auto found = (*record)->images.find(on.ImageOf(volume));
-  return found == (*record)->images.end() ? std::set<ClientAddress>() : found->second;
-}
-
-// A list of who has an image open that shows one in the place of another.
-ClientAddress hidden, shown;
-decltype(CephLibrary::rbd_watchers_list) list_for_real;
-int ListOther(CephLibrary::Handle image, CephLibrary::Watcher* watchers, size_t* most) {
-  const int listed = list_for_real(image, watchers, most);
-  for (size_t i = 0; listed >= 0 && i < *most; ++i) {
-    if (watchers[i].address != hidden) continue;
-    std::free(watchers[i].address);
-    watchers[i].address = strdup(shown.c_str());
-  }
-  return listed;
-}
-
-// Ends one by SIGKILL, and waits for the next one.
-void KillTgtd(const OnCeph& on, int control_port) {
-  const pid_t killed = TgtdProcess(control_port);
-  REQUIRE(killed > 0);
-  ::kill(killed, SIGKILL);
-  REQUIRE(Eventually([&] {
-    const pid_t now = TgtdProcess(control_port);
-    return now > 0 && now != killed && on.array->CheckTgtd().ok();
-  }));
-}
 
 }  // namespace
 
@@ -210,59 +144,6 @@ TEST_CASE_METHOD(OfOneTgtd, "on Ceph: a volume that is shared all the time gains
   }
 }
 
-TEST_CASE_METHOD(OnCeph,
-                 "on Ceph: a volume goes on beside somebody who has its image open, and is not grown") {
-  const VolumeId volume = Make("v");
-  const auto initiator = Login(volume);
-  REQUIRE(initiator->Write(0, 'a'));
-  Stranger stranger(*this, volume);
-  CHECK(stranger.IsNamed(cluster->volumes().ExpandVolume(volume, 32 << 20).status()));
-  CHECK(initiator->Write(0, 'b'));
-  Reopen();
-  CHECK(initiator->Write(0, 'c'));
-  CHECK_FALSE(NamedOf(*this, volume).contains(stranger.pool->address()));
-  stranger.Close();
-  CHECK(cluster->volumes().ExpandVolume(volume, 32 << 20).status() == absl::OkStatus());
-  CHECK(Login(volume)->Write(0, 'd'));
-  CHECK(stranger.CanWrite());
-}
-
-// As where the lock was removed to use the image elsewhere. tgtd's client is not seen then, and the other
-// one is, just as if it were tgtd's.
-TEST_CASE_METHOD(OnCeph,
-                 "on Ceph: somebody who has an image open whose client is shut out is not taken for it") {
-  const VolumeId volume = Make("v");
-  REQUIRE(Login(volume)->Write(0, 'a'));
-  const Connection connection = cluster->grants().ListGrants({volume, {}})->front().connection;
-  const auto writes = [&] {
-    const auto initiator = PlainInitiator::Login(connection);
-    return initiator.ok() && (*initiator)->Write(0, 'b');
-  };
-  const std::set<ClientAddress> own = NamedOf(*this, volume);
-  REQUIRE(own.size() == 1);
-  const CapturedLog log(directory / "log");
-  Stranger stranger(*this, volume);
-  REQUIRE(stranger.pool->BlockClient(*own.begin(), absl::Minutes(10)) == absl::OkStatus());
-  const std::string named = "is open elsewhere, by " + stranger.pool->address();
-  CHECK(Eventually([&] { return absl::StrContains(log.Text(), named); }));
-  Reopen();
-  absl::SleepFor(absl::Seconds(3));  // in which it is tried to open it anew
-  CHECK_FALSE(writes());
-  CHECK(NamedOf(*this, volume) == own);
-  stranger.Close();
-  CHECK(Eventually(writes));
-  CHECK(stranger.CanWrite());
-}
-
-TEST_CASE("gateway clients: who is seen in the place of one that was shut out is somebody else") {
-  alignas(CephPool) static char unused[sizeof(CephPool)];
-  GatewayClients clients(reinterpret_cast<const CephPool&>(unused), {{"lk/v", {"own"}}});
-  const LunsOfImage found_open{.most = 1, .one_is_new = false};
-  CHECK(absl::IsFailedPrecondition(clients.FindAlive("lk/v", {"stranger"}, found_open).status()));
-  clients.NoteTakeover();
-  CHECK(absl::IsFailedPrecondition(clients.FindAlive("lk/v", {"stranger"}, found_open).status()));
-}
-
 // By an agent that does not know which of them is whose.
 TEST_CASE_METHOD(WithSharedVolume,
                  "on Ceph: a shared volume of which one client is shut out is opened anew for each node") {
@@ -287,53 +168,6 @@ TEST_CASE_METHOD(WithSharedVolume,
   }
 }
 
-TEST_CASE_METHOD(OnCeph, "on Ceph: after a takeover, too, no image is opened anew beside another program") {
-  const VolumeId volume = Make("v");
-  REQUIRE(Login(volume)->Write(0, 'a'));
-  const auto pool = ConnectToCeph();
-  cluster.reset();
-  array.reset();
-  const auto record = ReadGatewayRecord(*pool, options.name).value();
-  GatewayRecord next = *record;
-  next.holder = "another.boot";
-  ++next.counter;
-  REQUIRE(ReplaceGatewayRecord(*pool, options.name, record, next) == absl::OkStatus());
-  REQUIRE(Open() == absl::OkStatus());
-  cluster = Cluster();
-  const Connection connection = cluster->grants().ListGrants({volume, {}})->front().connection;
-  const auto writes = [&] {
-    const auto initiator = PlainInitiator::Login(connection);
-    return initiator.ok() && (*initiator)->Write(0, 'b');
-  };
-  REQUIRE(Eventually(writes));
-  const std::set<ClientAddress> own = NamedOf(*this, volume);
-  REQUIRE(own.size() == 1);
-  Stranger stranger(*this, volume);
-  REQUIRE(stranger.pool->BlockClient(*own.begin(), absl::Minutes(10)) == absl::OkStatus());
-  absl::SleepFor(absl::Seconds(8));  // some looks
-  CHECK_FALSE(writes());
-  CHECK(NamedOf(*this, volume) == own);
-  CHECK(stranger.CanWrite());
-}
-
-// Its kernel has one client for all the images that it has mapped.
-TEST_CASE_METHOD(OfOneTgtd, "on Ceph: somebody who has had a shared volume's image open is not shut out") {
-  const VolumeId volume = Make("v");
-  const Grant a = Acquire(volume, kA);
-  const GrantRequest next = {.volume = volume, .node = kB, .access = Access::kSharedWrite};
-  Stranger stranger(*this, volume);
-  CHECK(stranger.IsNamed(cluster->grants().AcquireGrant(next, absl::ZeroDuration()).status()));
-  stranger.Close();
-  Acquire(volume, kB);
-  Release(volume, kB);
-  Acquire(volume, kB);
-  absl::SleepFor(absl::Seconds(3));  // in which ended clients are shut out
-  CHECK(stranger.CanWrite());
-  const auto goes_on = PlainInitiator::Login(a.connection);
-  REQUIRE(goes_on.status() == absl::OkStatus());
-  CHECK((*goes_on)->Write(1, 'a'));
-}
-
 // As many as there are LUNs, and one of them has ended: by two faults at once.
 TEST_CASE_METHOD(OfOneTgtd, "on Ceph: a client that is not seen for a moment is not shut out") {
   const VolumeId volume = Make("v");
@@ -348,15 +182,52 @@ TEST_CASE_METHOD(OfOneTgtd, "on Ceph: a client that is not seen for a moment is 
   others.erase(*first.begin());
   REQUIRE(others.size() == 1);
   Release(volume, kB);
-  hidden = *first.begin();
-  shown = *others.begin();
-  list_for_real = Library().rbd_watchers_list;
   {
-    const ReplacedCall list(Library().rbd_watchers_list, ListOther);
+    const ShownAs shown(
+        [&](const ClientAddress& client) { return first.contains(client) ? *others.begin() : client; });
     Acquire(volume, kB);
   }
   absl::SleepFor(absl::Seconds(3));  // in which ended clients are shut out
   CHECK((*goes_on)->Write(1, 'a'));
+}
+
+// Two nodes' clients are seen late, and in the place of one a client that a LUN of before had.
+TEST_CASE_METHOD(OfOneTgtd,
+                 "on Ceph: the end of a LUN shuts out no client of another one that was seen late") {
+  const NodeId c("node-c.1");
+  const VolumeId volume = Make("v");
+  Acquire(volume, kA);
+  const std::set<ClientAddress> first = NamedOf(*this, volume);
+  Acquire(volume, c);
+  std::set<ClientAddress> ended = NamedOf(*this, volume);
+  ended.erase(*first.begin());
+  REQUIRE(ended.size() == 1);
+  Reopen();  // and nobody knows whose client is whose
+  Release(volume, c);
+  const auto try_acquire = [&](const NodeId& node) {
+    const GrantRequest request = {.volume = volume, .node = node, .access = Access::kSharedWrite};
+    return cluster->grants().AcquireGrant(request, absl::ZeroDuration()).ok();
+  };
+  std::set<ClientAddress> late;
+  {
+    const ShownAs shown([&](const ClientAddress& client) {
+      if (!first.contains(client)) late.insert(client);
+      return first.contains(client) ? client : "";
+    });
+    try_acquire(kB);
+  }
+  {
+    const ShownAs shown([&](const ClientAddress& client) {
+      return first.contains(client) || late.contains(client) ? client : *ended.begin();
+    });
+    try_acquire(c);
+  }
+  const Grant b = Acquire(volume, kB);
+  Release(volume, c);
+  absl::SleepFor(absl::Seconds(3));  // in which ended clients are shut out
+  const auto goes_on = PlainInitiator::Login(b.connection);
+  REQUIRE(goes_on.status() == absl::OkStatus());
+  CHECK((*goes_on)->Write(0, 'b'));
 }
 
 }  // namespace lunkeeper::testing

@@ -90,7 +90,7 @@ GatewayRecord NextRecord(const std::optional<GatewayRecord>& before, const Gatew
   next.unfenced.insert(next.clients.begin(), next.clients.end());
   if (!go_on) {
     for (const auto& [image, clients] : next.images) next.unfenced.insert(clients.begin(), clients.end());
-    next.images.clear();
+    std::erase_if(next.images, [](const auto& image) { return !image.second.empty(); });
   }
   next.ready = go_on;
   next.holder = options.holder;
@@ -339,7 +339,6 @@ absl::Status GatewayLease::ShutOut() {
   }
   RETURN_IF_ERROR(clients_.ShutOut(clients, kRefused));
   if (!clients.empty()) LogInfo("array", "the gateway before is shut out");
-  if (!clients.empty() && !tgtds_go_on()) clients_.NoteTakeover();
   return absl::OkStatus();
 }
 

@@ -96,8 +96,8 @@ class GatewayLease {
   // OK: at some time since the call began the record named this gateway, so that no other one had changed
   // anything before. Asks Ceph. UNAVAILABLE: it does not, or Ceph does not answer in time.
   absl::Status ConfirmHeld() ABSL_LOCKS_EXCLUDED(confirm_mu_);
-  // An image is open by these clients, beside those it was open by before. UNAVAILABLE, too: all of them have
-  // ended. RESOURCE_EXHAUSTED: the record would become so long that nobody could take the array.
+  // An image is open by these clients, beside those before; none: soon by one that is not known yet.
+  // UNAVAILABLE, too: all have ended. RESOURCE_EXHAUSTED: nobody could read so long a record.
   absl::Status RegisterImage(const std::string& image, const std::set<ClientAddress>& clients)
       ABSL_LOCKS_EXCLUDED(mu_);
   // As FindStandbys says; the look takes `takeover_after`.

@@ -13,7 +13,8 @@
 //   counter   rises with every change; a record that does not change any more is of a gateway that is dead
 //   ready     false until the holder's own tgtds of an earlier time are gone
 //   clients   of the agent and of its catalogue
-//   images    image -> the clients by which tgtd has it open; by image, since they end with its last grant
+//   images    image -> the clients by which tgtd has it open; by image, since they end with its last grant.
+//             None: it is being opened for the first time, by a client that is not known yet
 //   unfenced  clients of those before, which may still write
 //
 // Thread-safe; no state but the object. An object that is no record of this array's is never changed:

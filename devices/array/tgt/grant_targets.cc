@@ -101,7 +101,7 @@ void GrantTargets::AskStore(const Restoration& restoration, Restorations& asked)
   asked.emplace(name, restoration);
   questions_.Ask(name, [this, path, restoration]() -> Backing {
     if (!restoration.is_open) return LookAtImage(restoration.grant, path);
-    RETURN_IF_ERROR(gated_questions_.RegisterFound(restoration.grant));
+    RETURN_IF_ERROR(gated_questions_.CheckFound(restoration.grant));
     return LunBacking{.path = path, .errors = images_.WatchErrors(path)};
   });
 }
@@ -244,10 +244,13 @@ absl::Status GrantTargets::OpenTarget(const GrantRow& grant, const std::optional
   if (!wanted) return absl::OkStatus();
   ASSIGN_OR_RETURN(const VolumeRow row, catalogue_.volumes().FindVolume(grant.cluster, grant.volume));
   if (table_.IsOpen(grant)) return absl::OkStatus();
-  Backing asked = backing ? *backing : gated_questions_.BackingOf(grant);
+  const Backing asked = backing ? *backing : gated_questions_.BackingOf(grant);
   RETURN_IF_ERROR(asked.status());
-  if (asked->opened) asked->opened = [&] { return gated_questions_.RegisterOpened(grant); };
-  return table_.OpenTarget(grant, row.volume, *asked);
+  if (!asked->clients_are_registered) return table_.OpenTarget(grant, row.volume, *asked, {});
+  const auto before = std::make_shared<std::set<std::string>>();  // a question may outlive this call
+  return table_.OpenTarget(grant, row.volume, *asked,
+                           {.opening = [&] { return gated_questions_.BeginOpening(grant, before); },
+                            .opened = [&] { return gated_questions_.RegisterOpened(grant, before); }});
 }
 
 // The image is closed and opened anew in two calls. Asked to do both in one, tgtd calls a LUN that is left

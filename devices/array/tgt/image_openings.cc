@@ -68,7 +68,8 @@ void ImageOpenings::EndOpening(Generation grant, const absl::Status& told) {
     return;
   }
   if (is_known) ForgetOpening();
-  blamed_.erase(grant);
+  if (!absl::IsNotFound(told))
+    blamed_.erase(grant);  // or nothing was open, and nothing was asked of the store
 }
 
 void ImageOpenings::NoteAnswer() {

@@ -6,7 +6,7 @@
 // A gateway does this only while it has the array. The next one changes the array's record before it shuts
 // anybody out, and here the record is asked after the shut out clients were found: so where the next one has
 // shut them out, nothing is opened. Where it takes the array after that, tgtd has an image open by a client
-// that can no longer be registered, and so lets no node in (LunBacking::opened).
+// that can no longer be registered, and so lets no node in (LunBacking).
 //
 // What tgtd had sent by the old client does not arrive after what it sends by the new one: that one knows
 // from its beginning who is shut out, and so do the OSDs that it asks.

@@ -23,11 +23,11 @@
 #include "absl/time/time.h"
 #include "devices/array/snapshot_blocks.h"
 #include "devices/array/tgt/image_clients.h"
+#include "devices/array/tgt/lun_backing.h"
 #include "devices/array/volume_store.h"
 
 namespace lunkeeper {
 
-class ImageErrors;
 class PoolClones;
 
 // An image that was set aside.
@@ -48,17 +48,6 @@ struct PoolClone {
   bool own_space = false;   // as in ImageStore::CloneImage
 };
 
-// How tgtd opens an image.
-struct LunBacking {
-  std::string path;                                // no commas
-  std::string type = "rdwr";                       // tgtd's bstype
-  std::string options = {};                        // its bsopts, for this type
-  std::function<absl::Status()> opened = {};       // asked once tgtd has it open, before anybody may log in
-  bool discards_right = true;                      // tgtd answers them as it must
-  bool may_be_silent_alone = false;                // while other images answer
-  std::shared_ptr<const ImageErrors> errors = {};  // of a file; none: the cache id is the array's
-};
-
 class ImageStore {
  public:
   virtual ~ImageStore() = default;
@@ -77,10 +66,19 @@ class ImageStore {
   // OK if no other host served the store when the call began: what was known here was right then. Asks the
   // store itself, since a clock may stand still with this host. UNAVAILABLE: it may have.
   virtual absl::Status ConfirmHeld() const = 0;
-  // tgtd has this image open, and nobody can write to it by a LUN that is new. The store's own clients that
-  // have it open now. UNAVAILABLE: nobody may. FAILED_PRECONDITION: nor while others have it open; named.
-  virtual absl::StatusOr<std::set<std::string>> RegisterOpened(const std::string& path,
-                                                               LunsOfImage) const = 0;
+  // The store's clients that have this image open now. FAILED_PRECONDITION: also somebody else than tgtd has;
+  // named.
+  virtual absl::StatusOr<std::set<std::string>> ListOpeners(const std::string&) const {
+    return std::set<std::string>();
+  }
+  // tgtd is about to open this image by one client more. If this gateway dies, the next one knows.
+  virtual absl::Status NoteOpening(const std::string&) const { return absl::OkStatus(); }
+  // tgtd has opened it since ListOpeners answered `before`, and nobody can write to it by that LUN. Its
+  // client. UNAVAILABLE: it is not seen, or cannot be registered. FAILED_PRECONDITION: others have opened it
+  // at the same time, and nobody knows which one is tgtd's.
+  virtual absl::StatusOr<std::string> RegisterOpened(const std::string&, const std::set<std::string>&) const {
+    return std::string();
+  }
   // The store's own clients by which tgtd has, or had, this image open; that some of them send nothing more,
   // since their tgtd is gone or has closed the image; and the images of which somebody else shut one out.
   virtual std::set<std::string> ListClients(const std::string&) const { return {}; }

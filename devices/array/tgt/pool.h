@@ -38,9 +38,6 @@ class Pool final : public ImageStore {
   absl::Status ConfirmHeld() const override { return absl::OkStatus(); }
   std::shared_ptr<const ImageErrors> WatchErrors(const std::string& path) const override
       ABSL_LOCKS_EXCLUDED(watches_mu_);
-  absl::StatusOr<std::set<std::string>> RegisterOpened(const std::string&, LunsOfImage) const override {
-    return std::set<std::string>();
-  }
   void ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>&) const override {}
   std::string CataloguePath() const;
   // Whether copies are reflinks.

@@ -84,38 +84,39 @@ absl::StatusOr<LunBacking> RbdStore::BackingOf(const std::string& path) const {
   return LunBacking{.path = path,
                     .type = "rbd",
                     .options = absl::StrCat("conf=", options.conf, ";id=", options.user),
-                    .opened = [this, path] { return RegisterOpened(path, {}).status(); },
+                    .clients_are_registered = true,
                     .discards_right = false,  // tgtd's rbd store answers them with an error
                     .may_be_silent_alone = true};
 }
 
 absl::Status RbdStore::CheckIsClosed(const std::string& path) const {
-  const RbdName name = NameOf(path);
-  ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, "", /*read_only=*/true));
-  ASSIGN_OR_RETURN(const std::vector<std::string> others, pool_->ListWatchers(image));
+  ASSIGN_OR_RETURN(const std::set<ClientAddress> others, FindOpen(path));
   if (others.empty()) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
-      "image ", pool_->options().pool, "/", name.image, " is open elsewhere, by ",
-      absl::StrJoin(others, ", "),
+      "image ", path, " is open elsewhere, by ", absl::StrJoin(others, ", "),
       " (`rbd status` shows it): end that program. One that was killed is forgotten after 30 s"));
 }
 
 // tgtd has a client for each LUN, which it does not name. An image that is open has a watch of each client,
-// so it is read off there: tgtd's clients have it from before they can write until they close the image. One
-// that has just opened it is missing only if tgtd has stood still for 30 s since, which shows by an empty
-// list.
-absl::StatusOr<std::set<std::string>> RbdStore::RegisterOpened(const std::string& path,
-                                                               LunsOfImage luns) const {
-  const RbdName name = NameOf(path);
-  ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, "", /*read_only=*/true));
+// so it is read off there: tgtd's clients have it from before they can write until they close the image.
+absl::StatusOr<std::set<ClientAddress>> RbdStore::FindOpen(const std::string& path) const {
+  ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(NameOf(path).image, "", /*read_only=*/true));
   ASSIGN_OR_RETURN(const std::vector<std::string> clients, pool_->ListWatchers(image));
-  if (clients.empty())
-    return absl::UnavailableError(
-        absl::StrCat("image ", path, ": tgtd has opened it, but is not seen to have it open; try again"));
-  const std::set<ClientAddress> seen(clients.begin(), clients.end());
-  ASSIGN_OR_RETURN(const std::set<ClientAddress> alive, lease_->clients().FindAlive(path, seen, luns));
-  RETURN_IF_ERROR(lease_->RegisterImage(path, alive));
-  return alive;
+  return std::set<ClientAddress>(clients.begin(), clients.end());
+}
+
+absl::StatusOr<std::set<std::string>> RbdStore::ListOpeners(const std::string& path) const {
+  ASSIGN_OR_RETURN(const std::set<ClientAddress> open, FindOpen(path));
+  RETURN_IF_ERROR(lease_->clients().CheckOnlyOwn(path, open));
+  return open;
+}
+
+absl::StatusOr<std::string> RbdStore::RegisterOpened(const std::string& path,
+                                                     const std::set<std::string>& before) const {
+  ASSIGN_OR_RETURN(const std::set<ClientAddress> open, FindOpen(path));
+  ASSIGN_OR_RETURN(const ClientAddress client, lease_->clients().TakeOpened(path, before, open));
+  RETURN_IF_ERROR(lease_->RegisterImage(path, {client}));
+  return client;
 }
 
 void RbdStore::ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>& list_open) const {

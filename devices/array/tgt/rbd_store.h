@@ -51,8 +51,10 @@ class RbdStore final : public ImageStore {
   absl::Status CheckIsClosed(const std::string& path) const override;
   absl::Status CheckHeld() const override { return lease_->CheckHeld(); }
   absl::Status ConfirmHeld() const override { return lease_->ConfirmHeld(); }
-  absl::StatusOr<std::set<std::string>> RegisterOpened(const std::string& path,
-                                                       LunsOfImage luns) const override;
+  absl::StatusOr<std::set<std::string>> ListOpeners(const std::string& path) const override;
+  absl::Status NoteOpening(const std::string& path) const override { return lease_->RegisterImage(path, {}); }
+  absl::StatusOr<std::string> RegisterOpened(const std::string& path,
+                                             const std::set<std::string>& before) const override;
   void ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>& list_open) const override;
   std::set<std::string> ListClients(const std::string& path) const override {
     return lease_->clients().ClientsOf(path);
@@ -102,6 +104,7 @@ class RbdStore final : public ImageStore {
   absl::StatusOr<std::vector<std::string>> ListNames() const;
 
  private:
+  absl::StatusOr<std::set<ClientAddress>> FindOpen(const std::string& path) const;
   RbdName NameOf(const std::string& path) const;
   absl::Status CloneVolume(const RbdName& from, const RbdName& to, uint64_t size_bytes) const;
   absl::Status CloneSnapshot(const RbdName& from, const RbdName& to) const;

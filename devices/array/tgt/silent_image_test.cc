@@ -172,12 +172,13 @@ TEST_CASE_METHOD(WithOneSilent,
 TEST_CASE_METHOD(WithOneSilent, "an image that is not registered for long has one thread for that") {
   store.SilenceRegistering(grants[0].volume);
   GatedQuestions questions(*catalogue, store);
-  CHECK(absl::IsUnavailable(questions.RegisterOpened(RowOf(grants[0]))));
+  const auto before = std::make_shared<std::set<std::string>>();
+  CHECK(absl::IsUnavailable(questions.RegisterOpened(RowOf(grants[0]), before)));
   const absl::Time again = absl::Now();
-  CHECK(absl::IsUnavailable(questions.RegisterOpened(RowOf(grants[0]))));
+  CHECK(absl::IsUnavailable(questions.RegisterOpened(RowOf(grants[0]), before)));
   CHECK(absl::Now() - again < absl::Seconds(1));  // nothing was asked
   store.LetAnswer();
-  CHECK(Eventually([&] { return questions.RegisterOpened(RowOf(grants[0])).ok(); }));
+  CHECK(Eventually([&] { return questions.RegisterOpened(RowOf(grants[0]), before).ok(); }));
 }
 
 TEST_CASE_METHOD(WithOneSilent,

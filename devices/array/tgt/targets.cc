@@ -154,18 +154,22 @@ bool TargetTable::IsOpen(const GrantRow& grant) const {
   return open_.contains(NumberOf(grant));
 }
 
-absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume, const LunBacking& backing) {
+absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume, const LunBacking& backing,
+                                     const AroundOpening& around) {
   const int32_t target = NumberOf(grant);
   if (IsOpen(grant)) return absl::OkStatus();
   const Connection connection = ConnectionOf(grant);
   empty_.KeepTarget(target);
-  RETURN_IF_ERROR(OkIfThere(tgt_->NewTarget(target, connection.target)));
+  const absl::Status made = tgt_->NewTarget(target, connection.target);
+  RETURN_IF_ERROR(OkIfThere(made));
   FAIL_POINT("array.target.made");
   for (const auto& [name, value] : kParameters)
     RETURN_IF_ERROR(tgt_->SetTargetParameter(target, name, value));
   RETURN_IF_ERROR(AllowDigests(target, volume.spec.digests));
+  if (around.opening && absl::IsAlreadyExists(made)) RETURN_IF_ERROR(CloseFound(grant));
+  if (around.opening) RETURN_IF_ERROR(around.opening());
   RETURN_IF_ERROR(MakeLun(grant, volume, backing));
-  if (backing.opened) RETURN_IF_ERROR(backing.opened());
+  if (around.opened) RETURN_IF_ERROR(around.opened());
   RETURN_IF_ERROR(accounts_.MakeForGrant(grant.generation, connection.chap));
   FAIL_POINT("array.target.account_made");
   RETURN_IF_ERROR(OkIfThere(tgt_->BindAccount(target, connection.chap.user)));
@@ -249,6 +253,14 @@ absl::StatusOr<bool> TargetTable::CloseTarget(const GrantRow& grant) {
   RETURN_IF_ERROR(OkIfGone(closed));
   FAIL_POINT("array.target.lun_deleted");
   return true;
+}
+
+// By which client it has its image open, if it has, nobody may know.
+absl::Status TargetTable::CloseFound(const GrantRow& grant) {
+  ASSIGN_OR_RETURN(const bool closed, CloseTarget(grant));
+  if (closed) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("volume ", grant.volume.value(), ": its commands are not over; try again"));
 }
 
 // The initiator is disallowed before the LUN goes: an agent that finds a target which lets somebody in takes

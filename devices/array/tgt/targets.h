@@ -41,6 +41,12 @@ struct TargetTableOptions {
   absl::Duration accounts_kept_for = absl::Hours(1);  // of machines without a target
 };
 
+// What is asked around the opening of an image, where the store's clients are registered: before tgtd opens
+// it, having closed what it had open of this grant; and after that, before anybody may log in.
+struct AroundOpening {
+  std::function<absl::Status()> opening = {}, opened = {};
+};
+
 // By which the targets of a node's grants prove themselves to it; `key` is the catalogue's.
 std::string MakeTargetSecret(const std::string& key, const ClusterId& cluster, const NodeId& node);
 
@@ -60,8 +66,8 @@ class TargetTable {
   // And at the peers. Not for heartbeats, which are files of one host: a peer's tgtd whose agent is dead
   // would take them, and nobody would read them.
   Connection ConnectionWithPeersOf(const GrantRow& grant) const;
-  absl::Status OpenTarget(const GrantRow& grant, const Volume& volume, const LunBacking& backing)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status OpenTarget(const GrantRow& grant, const Volume& volume, const LunBacking& backing,
+                          const AroundOpening& around = {}) ABSL_LOCKS_EXCLUDED(mu_);
   bool IsOpen(const GrantRow& grant) const ABSL_LOCKS_EXCLUDED(mu_);
   // Makes a target that cannot be opened now exist, offline: tgtd then answers "try again" (0300), and not
   // "target not found", by which an initiator gives its device up for good. OpenTarget ends it.
@@ -112,6 +118,7 @@ class TargetTable {
   // `close`: one by which tgtd closes it.
   absl::Status CloseImage(const GrantRow& grant, absl::FunctionRef<absl::Status()> close);
   absl::Status MakeLun(const GrantRow& grant, const Volume& volume, const LunBacking& backing);
+  absl::Status CloseFound(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status DeleteLun(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
 
   const TgtClient* const tgt_;

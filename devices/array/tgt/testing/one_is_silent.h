@@ -2,20 +2,17 @@
 // A store of which one image does not answer, or is damaged, as a placement group of Ceph that is down.
 
 #include <functional>
-#include <memory>
 #include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "devices/array/tgt/image_store.h"
-#include "devices/array/tgt/pool_clones.h"
+#include "devices/array/tgt/testing/bare_store.h"
 
 namespace lunkeeper::testing {
 
 // Files, one of which does not answer for now. Only what targets need of a store.
-class OneIsSilent final : public ImageStore {
+class OneIsSilent final : public BareStore {
  public:
   explicit OneIsSilent(std::string directory) : directory_(std::move(directory)) {}
   ~OneIsSilent() override { LetAnswer(); }
@@ -39,54 +36,20 @@ class OneIsSilent final : public ImageStore {
       return kNot;
     }
     LunBacking backing = {.path = path, .may_be_silent_alone = true};
-    if (path == unregistered_) backing.opened = [this, path] { return RegisterOpened(path, {}).status(); };
+    backing.clients_are_registered = path == unregistered_;
     return backing;
   }
-  absl::StatusOr<std::set<std::string>> RegisterOpened(const std::string& path, LunsOfImage) const override {
-    if (path == unregistered_) answers_.WaitForNotification();
+  absl::StatusOr<std::set<std::string>> ListOpeners(const std::string& path) const override {
     if (const absl::Status looked = BackingOf(path).status(); !looked.ok()) return looked;
     return std::set<std::string>();
   }
-
-  std::string SnapshotPath(const VolumeId&, const SnapshotId&) const override { return ""; }
-  absl::Status CheckIsClosed(const std::string&) const override { return kNot; }
-  absl::Status CheckHeld() const override { return kNot; }
-  absl::Status ConfirmHeld() const override { return kNot; }
-  void ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>&) const override {}
-  bool can_clone() const override { return false; }
-  absl::Status CreateImage(const std::string&, uint64_t, Provisioning) const override { return kNot; }
-  absl::Status CloneImage(const std::string&, const std::string&, uint64_t, Provisioning,
-                          bool) const override {
-    return kNot;
+  absl::StatusOr<std::string> RegisterOpened(const std::string& path,
+                                             const std::set<std::string>&) const override {
+    if (path == unregistered_) answers_.WaitForNotification();
+    return "client";
   }
-  absl::Status CopyImage(const std::string&, const std::string&, uint64_t, Provisioning,
-                         const std::function<bool(uint64_t)>&) const override {
-    return kNot;
-  }
-  absl::StatusOr<std::unique_ptr<PoolClones>> MakeClones(std::vector<PoolClone>) const override {
-    return kNot;
-  }
-  absl::Status GrowImage(const std::string&, uint64_t, Provisioning) const override { return kNot; }
-  absl::Status SyncImage(const std::string&) const override { return kNot; }
-  absl::Status KeepImage(const std::string&) const override { return kNot; }
-  void DropNewImage(const std::string&) const override {}
-  absl::Status MarkDeleted(const std::string&) const override { return kNot; }
-  absl::Status UnmarkDeleted(const std::string&) const override { return kNot; }
-  absl::Status RemoveMarked(const std::string&) const override { return kNot; }
-  absl::Status TidyImages(const std::set<std::string>&, const std::string&) const override { return kNot; }
-  absl::StatusOr<std::vector<OrphanFile>> ListOrphans() const override { return kNot; }
-  absl::Status DeleteOrphan(const std::string&) const override { return kNot; }
-  absl::StatusOr<uint64_t> ReadSize(const std::string&) const override { return kNot; }
-  absl::StatusOr<uint64_t> MeasureImage(const std::string&) const override { return kNot; }
-  absl::StatusOr<PoolCapacity> MeasureCapacity() const override { return kNot; }
-  absl::StatusOr<BlockPage> FindData(const PoolImage&, uint64_t, size_t) const override { return kNot; }
-  absl::StatusOr<BlockPage> FindChanges(const PoolImage&, const PoolImage&, uint64_t, size_t) const override {
-    return kNot;
-  }
-  void ReserveRoom() const override {}
 
  private:
-  inline static const absl::Status kNot = absl::UnimplementedError("not of this store");
   const std::string directory_;
   std::string silent_, unregistered_, damaged_;
   std::function<void()> before_;

@@ -1,0 +1,164 @@
+// Which client of a store is which LUN's, without a tgtd and a Ceph.
+#include "devices/array/tgt/image_clients.h"
+
+#include <catch2/catch.hpp>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "base/testing/test_host.h"
+#include "devices/array/tgt/gated_questions.h"
+#include "devices/array/tgt/gateway_clients.h"
+#include "devices/array/tgt/testing/bare_store.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+using Clients = std::set<std::string>;
+
+// For what asks no Ceph.
+const CephPool& NoPool() {
+  alignas(CephPool) static char unused[sizeof(CephPool)];
+  return reinterpret_cast<const CephPool&>(unused);
+}
+
+// One image, with the rules of the real store, and what Ceph would show of it.
+class ShownStore final : public BareStore {
+ public:
+  explicit ShownStore(const Clients& registered) : clients_(NoPool(), {{kPath, registered}}) {}
+  std::string VolumePath(const VolumeId&) const override { return kPath; }
+  absl::StatusOr<Clients> ListOpeners(const std::string& path) const override {
+    if (const absl::Status own = clients_.CheckOnlyOwn(path, shown); !own.ok()) return own;
+    return shown;
+  }
+  absl::StatusOr<std::string> RegisterOpened(const std::string& path, const Clients& before) const override {
+    const auto opened = clients_.TakeOpened(path, before, shown);
+    if (!opened.ok()) return opened;
+    if (const auto named = clients_.Register(path, {*opened}); !named.ok()) return named.status();
+    return opened;
+  }
+  Clients ListClients(const std::string& path) const override { return clients_.ClientsOf(path); }
+  void EndClients(const std::string& path, const Clients& ended) const override {
+    clients_.NoteEnded(path, ended);
+  }
+  Clients ended() const { return clients_.ended()[kPath]; }
+
+  inline static const std::string kPath = "lk/v";
+  Clients shown;
+
+ private:
+  mutable GatewayClients clients_;
+};
+
+// A shared volume of three nodes. One has had it since before this agent, as has a tgtd that was killed, and
+// whose client Ceph still shows.
+struct SharedImage {
+  SharedImage() {
+    VolumeRow row;
+    row.cluster = ClusterId("c1");
+    row.volume.id = VolumeId("a1-v");
+    row.volume.spec.name = "v";
+    REQUIRE(catalogue->volumes().InsertVolume(row) == absl::OkStatus());
+    for (const char* node : {"a.1", "b.1", "c.1"})
+      grants.push_back(
+          catalogue->grants()
+              .AddGrant(row.cluster, {row.volume.id, NodeId(node), Access::kSharedWrite}, {"secret"})
+              .value());
+  }
+  absl::Status Begin(const GrantRow& grant) {
+    before = std::make_shared<Clients>();
+    return questions.BeginOpening(grant, before);
+  }
+  void Release(const GrantRow& grant) {
+    REQUIRE(catalogue->grants().SetReleasing(grant.generation) == absl::OkStatus());
+    REQUIRE(catalogue->grants().DeleteGrants({grant.generation}) == absl::OkStatus());
+    questions.EndClientsOfReleased(grant);
+  }
+
+  const TempDir directory;
+  std::unique_ptr<Catalogue> catalogue = Catalogue::Open(directory / "catalogue.db", "a1").value();
+  std::vector<GrantRow> grants;
+  ShownStore store{{"first", "killed"}};
+  GatedQuestions questions{*catalogue, store};
+  std::shared_ptr<Clients> before;
+};
+
+}  // namespace
+
+// The second node's client is seen late, and the third one's too.
+TEST_CASE_METHOD(SharedImage, "the end of a LUN ends its own client, also where another one was seen late") {
+  store.shown = {"first", "killed"};
+  REQUIRE(Begin(grants[1]) == absl::OkStatus());
+  CHECK(absl::IsUnavailable(questions.RegisterOpened(grants[1], before)));
+  store.shown.insert("second");
+  CHECK(absl::IsFailedPrecondition(Begin(grants[2])));
+  store.shown.erase("second");  // tgtd closes it, and opens it anew
+  REQUIRE(Begin(grants[1]) == absl::OkStatus());
+  store.shown.insert("second again");
+  CHECK(questions.RegisterOpened(grants[1], before) == absl::OkStatus());
+  REQUIRE(Begin(grants[2]) == absl::OkStatus());
+  store.shown.insert("third");
+  CHECK(questions.RegisterOpened(grants[2], before) == absl::OkStatus());
+  Release(grants[2]);
+  CHECK(store.ended() == Clients{"third"});
+  Release(grants[1]);
+  CHECK(store.ended() == Clients{"third", "second again"});
+}
+
+TEST_CASE_METHOD(SharedImage, "a LUN whose client is not seen is not registered by another one's") {
+  store.shown = {"first"};
+  REQUIRE(Begin(grants[1]) == absl::OkStatus());
+  CHECK(absl::IsUnavailable(questions.RegisterOpened(grants[1], before)));
+  CHECK(store.ListClients(store.kPath) == Clients{"first", "killed"});
+}
+
+TEST_CASE_METHOD(SharedImage,
+                 "a program that opens an image when tgtd does is neither registered nor ended") {
+  store.shown = {"first"};
+  REQUIRE(Begin(grants[1]) == absl::OkStatus());
+  store.shown = {"first", "second", "stranger"};
+  CHECK(absl::IsFailedPrecondition(questions.RegisterOpened(grants[1], before)));
+  store.shown.erase("second");
+  CHECK(absl::IsFailedPrecondition(Begin(grants[1])));
+  store.shown.erase("stranger");
+  REQUIRE(Begin(grants[1]) == absl::OkStatus());
+  store.shown.insert("second again");
+  CHECK(questions.RegisterOpened(grants[1], before) == absl::OkStatus());
+  CHECK(store.ListClients(store.kPath) == Clients{"first", "killed", "second again"});
+}
+
+TEST_CASE("gateway clients: who is seen in the place of one that was shut out is somebody else") {
+  const GatewayClients clients(NoPool(), {{"lk/v", {"own"}}});
+  CHECK(absl::IsFailedPrecondition(clients.CheckOnlyOwn("lk/v", {"stranger"})));
+  CHECK(clients.CheckOnlyOwn("lk/v", {"own"}) == absl::OkStatus());
+}
+
+TEST_CASE("gateway clients: a killed tgtd's client, which is still seen, is nobody else's") {
+  GatewayClients clients(NoPool(), {{"lk/v", {"killed"}}});
+  clients.NoteEnded("lk/v", {"killed"});
+  REQUIRE(clients.CheckOnlyOwn("lk/v", {"killed"}) == absl::OkStatus());
+  CHECK(*clients.TakeOpened("lk/v", {"killed"}, {"killed", "new"}) == "new");
+}
+
+// What the record of the gateway before says of an image: no client, or none yet.
+TEST_CASE("gateway clients: only of an image that was being opened, a client may be left that nobody knows") {
+  GatewayClients clients(NoPool(), {{"lk/opening", {}}, {"lk/served", {"own"}}});
+  CHECK(absl::IsFailedPrecondition(clients.CheckOnlyOwn("lk/idle", {"stranger"})));
+  CHECK(absl::IsFailedPrecondition(clients.CheckOnlyOwn("lk/served", {"own", "stranger"})));
+  CHECK(absl::IsFailedPrecondition(clients.CheckOnlyOwn("lk/opening", {"left", "stranger"})));
+  REQUIRE(clients.CheckOnlyOwn("lk/opening", {"left"}) == absl::OkStatus());
+  CHECK(*clients.TakeOpened("lk/opening", {"left"}, {"left", "new"}) == "new");
+  REQUIRE(clients.Register("lk/opening", {"new"}).ok());
+  // From then on it is known who that is.
+  CHECK(clients.CheckOnlyOwn("lk/opening", {"left", "new"}) == absl::OkStatus());
+  CHECK(absl::IsFailedPrecondition(clients.CheckOnlyOwn("lk/opening", {"new", "stranger"})));
+  CHECK(clients.ClientsOf("lk/opening") == Clients{"new"});
+}
+
+TEST_CASE("gateway clients: an image that was being opened and is closed is like any other") {
+  GatewayClients clients(NoPool(), {{"lk/v", {}}});
+  clients.ForgetClients({{"lk/v", {}}});
+  CHECK(absl::IsFailedPrecondition(clients.CheckOnlyOwn("lk/v", {"stranger"})));
+}
+
+}  // namespace lunkeeper::testing
