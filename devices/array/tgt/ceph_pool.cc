@@ -14,7 +14,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/random.h"
 #include "base/status_macros.h"
@@ -283,16 +282,6 @@ absl::Status CephPool::BlockClient(const std::string& address, absl::Duration la
                                   {"addr", address},
                                   {"expire", absl::ToDoubleSeconds(lasts)}};
   return AskMonitors(command.dump(), "shut out client " + address).status();
-}
-
-absl::StatusOr<std::set<std::string>> CephPool::ListBlocked() const {
-  ASSIGN_OR_RETURN(
-      const std::string answer,
-      AskMonitors(R"({"prefix": "osd blocklist ls", "format": "plain"})", "list refused clients"));
-  std::set<std::string> blocked;
-  for (const absl::string_view line : absl::StrSplit(answer, '\n', absl::SkipEmpty()))
-    blocked.emplace(line.substr(0, line.find(' ')));  // and until when
-  return blocked;
 }
 
 absl::Status CephPool::WaitForMap() const {

@@ -86,8 +86,6 @@ class CephPool {
   // Has the cluster refuse this client from now on. May be repeated. See WaitForMap. An hour, Ceph's default,
   // is too short for a host that was paused.
   absl::Status BlockClient(const std::string& address, absl::Duration lasts = absl::Hours(365 * 24)) const;
-  // All clients that the cluster refuses now. Not asked for as JSON: Ceph 16's is followed by a stray "[]".
-  absl::StatusOr<std::set<std::string>> ListBlocked() const;
   // Until this client knows the cluster's map as it is now. An operation that it begins then is done after
   // no more operation of clients that were blocked.
   absl::Status WaitForMap() const;
@@ -103,14 +101,15 @@ class CephPool {
   absl::Status ReplaceObject(const std::string& name, const std::optional<std::string>& from,
                              const std::string& to) const;
 
+  // What the monitors answer to a command (JSON). `doing`: for an error.
+  absl::StatusOr<std::string> AskMonitors(const std::string& command, const std::string& doing) const;
+
  private:
   CephPool(const CephLibrary& ceph, CephOptions options) : ceph_(ceph), options_(std::move(options)) {}
   absl::Status ConnectCluster();
   absl::Status CheckCache() const;
   absl::Status CheckRights() const;
   absl::Status ExplainRefusal(const std::string& doing, int error) const;
-  // What the monitors answer to a command (JSON).
-  absl::StatusOr<std::string> AskMonitors(const std::string& command, const std::string& doing) const;
 
   const CephLibrary& ceph_;
   const CephOptions options_;

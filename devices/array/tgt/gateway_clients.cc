@@ -43,7 +43,7 @@ void EraseClients(const ImageClients& gone, ImageClients& images) {
 }
 
 GatewayClients::GatewayClients(const CephPool& pool, ImageClients images)
-    : pool_(pool), known_(std::move(images)) {
+    : pool_(pool), blocklist_(pool), known_(std::move(images)) {
   for (const auto& [image, clients] : known_)
     if (clients.empty()) left_opening_.insert(image);
 }
@@ -88,6 +88,7 @@ absl::StatusOr<std::set<ClientAddress>> GatewayClients::Register(const std::stri
     return absl::UnavailableError(absl::StrCat(
         "image ", image, ": it is seen to be open by nobody but a tgtd that has ended; try again"));
   known_[image].insert(alive.begin(), alive.end());
+  blocklist_.LookAgain();
   return alive;
 }
 
@@ -143,16 +144,24 @@ ImageClients GatewayClients::ended() const {
   return ended_;
 }
 
+bool GatewayClients::HasAlive() const {
+  const absl::MutexLock lock(&mu_);
+  return std::ranges::any_of(
+      known_, [this](const auto& image) { return !SelectAlive(image.first, image.second).empty(); });
+}
+
 // One that had ended in the time of an earlier agent is found too, if that one shut it out and died before it
 // forgot it. Then the image is opened anew for nothing.
-absl::StatusOr<std::set<std::string>> GatewayClients::FindShutOut() const {
-  ASSIGN_OR_RETURN(const std::set<ClientAddress> blocked, pool_.ListBlocked());
-  const absl::MutexLock lock(&mu_);
+absl::StatusOr<std::set<std::string>> GatewayClients::FindShutOut() {
   std::set<std::string> images;
+  if (!HasAlive()) return images;
+  ASSIGN_OR_RETURN(const std::set<ClientAddress> blocked, blocklist_.ListNew());
+  const absl::MutexLock lock(&mu_);
   for (const auto& [image, clients] : known_) {
     for (const ClientAddress& client : SelectAlive(image, clients))
       if (blocked.contains(client)) images.insert(image);
   }
+  if (!images.empty()) blocklist_.LookAgain();
   return images;
 }
 

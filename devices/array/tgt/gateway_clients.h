@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "devices/array/tgt/blocklist_watch.h"
 #include "devices/array/tgt/ceph_pool.h"
 #include "devices/array/tgt/gateway_record.h"
 #include "devices/array/tgt/image_clients.h"
@@ -63,7 +64,7 @@ class GatewayClients {
   ImageClients ended() const ABSL_LOCKS_EXCLUDED(mu_);  // and not forgotten
   // The images of which a registered client was shut out by somebody else: it has not ended, and Ceph
   // refuses it.
-  absl::StatusOr<std::set<std::string>> FindShutOut() const ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<std::set<std::string>> FindShutOut() ABSL_LOCKS_EXCLUDED(mu_);
   // Of one image, or of all.
   absl::Status ShutOutEnded(const std::string& image) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status ShutOutEnded() ABSL_LOCKS_EXCLUDED(mu_);
@@ -77,8 +78,10 @@ class GatewayClients {
   // The ones of them that are not known: neither registered, nor left open by an agent before.
   std::set<ClientAddress> SelectUnknown(const std::string& image, const std::set<ClientAddress>& seen) const
       ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  bool HasAlive() const ABSL_LOCKS_EXCLUDED(mu_);
 
   const CephPool& pool_;
+  BlocklistWatch blocklist_;
   mutable absl::Mutex mu_;
   ImageClients known_ ABSL_GUARDED_BY(mu_);  // in the record, or about to be
   ImageClients ended_ ABSL_GUARDED_BY(mu_);

@@ -49,6 +49,14 @@ struct WithClients : Leases {
   std::unique_ptr<CephPool> tgtd = ConnectToCeph();
 };
 
+// How often the list of refused clients is read.
+std::atomic<int> lists = 0;
+int CountLists(CephLibrary::Handle cluster, const char** command, size_t commands, const char* in,
+               size_t in_size, char** out, size_t* out_size, char** text, size_t* text_size) {
+  lists += absl::StrContains(command[0], "osd blocklist ls") ? 1 : 0;
+  return command_for_real(cluster, command, commands, in, in_size, out, out_size, text, text_size);
+}
+
 }  // namespace
 
 TEST_CASE_METHOD(WithClients, "gateway lease: a client that has ended is shut out and then forgotten") {
@@ -91,6 +99,27 @@ TEST_CASE_METHOD(WithClients, "gateway lease: a record that nobody could read is
   CHECK(absl::IsResourceExhausted(a.lease->RegisterImage("lk/j", many)));
   CHECK(a.Record().images.size() == 1);
   CHECK(a.lease->ConfirmHeld() == absl::OkStatus());
+}
+
+TEST_CASE_METHOD(WithClients, "gateway lease: whom Ceph refuses is read only when that may have changed") {
+  const std::unique_ptr<CephPool> own = ConnectToCeph();
+  REQUIRE(a.lease->RegisterImage("lk/j", {own->address()}) == absl::OkStatus());
+  a.lease->clients().NoteEnded("lk/i", {kOther, tgtd->address()});
+  REQUIRE(Eventually([&] { return Named().empty(); }));
+  command_for_real = Library().rados_mon_command;
+  const ReplacedCall command(Library().rados_mon_command, CountLists);
+  const std::set<std::string> none, image = {"lk/j"};
+  lists = 0;
+  for (int i = 0; i < 5; ++i) CHECK(a.lease->clients().FindShutOut().value() == none);
+  CHECK(lists <= 2);
+  lists = 0;
+  REQUIRE(a.pool->BlockClient(own->address(), absl::Minutes(10)) == absl::OkStatus());
+  CHECK(a.lease->clients().FindShutOut().value() == image);
+  CHECK(a.lease->clients().FindShutOut().value() == image);  // until it has ended
+  CHECK(lists == 2);
+  a.lease->clients().NoteEnded("lk/j", {own->address()});
+  CHECK(a.lease->clients().FindShutOut().value() == none);
+  CHECK(lists == 2);  // nobody is left
 }
 
 TEST_CASE_METHOD(OnCeph, "on Ceph: a volume goes on soon after tgtd was killed, and the record stays short") {
