@@ -23,6 +23,18 @@ TEST_CASE("tgtd is ended for an image that it closes for long, also one that it 
   }
 }
 
+// As a target that is held: before its image is opened, what may be open of it is closed.
+TEST_CASE("an image that tgtd hung on is not opened early since there was nothing to close") {
+  ImageOpenings openings;
+  REQUIRE(openings.BeginOpening(1) == absl::OkStatus());
+  openings.EndOpening(1, absl::UnavailableError("no answer"));
+  absl::SleepFor(absl::Seconds(6));
+  REQUIRE(openings.BlameImage());
+  REQUIRE(openings.BeginClosing(1) == absl::OkStatus());
+  openings.EndOpening(1, absl::NotFoundError("no such LUN"));
+  CHECK(absl::IsUnavailable(openings.BeginOpening(1)));
+}
+
 TEST_CASE("an image that tgtd has only just begun to open is not blamed when it does not answer") {
   ImageOpenings openings;
   CHECK(openings.BeginOpening(1) == absl::OkStatus());
