@@ -93,6 +93,20 @@ TEST_CASE_METHOD(WithClients, "gateway lease: a client that has ended is named u
   CHECK(!tgtd->WriteKey("lunkeeper.test." + array, "k", "v").ok());
 }
 
+// Also for the gateway after the next one, if that dies before it opens the image itself.
+TEST_CASE_METHOD(WithClients,
+                 "gateway lease: an image that was just being opened is named after a takeover") {
+  REQUIRE(a.lease->RegisterImage("lk/j", {}) == absl::OkStatus());
+  a.Die();
+  Gateway b(array, "host-b");
+  b.TakeAndServe();
+  CHECK(b.Record().images == ImageClients{{"lk/j", {}}});
+  CHECK(b.lease->clients().CheckOnlyOwn("lk/j", {"left"}) == absl::OkStatus());
+  CHECK(absl::IsFailedPrecondition(b.lease->clients().CheckOnlyOwn("lk/i", {"left"})));
+  CHECK(b.lease->ForgetClosed([] { return std::set<std::string>(); }) == absl::OkStatus());
+  CHECK(b.Record().images.empty());
+}
+
 TEST_CASE_METHOD(WithClients, "gateway lease: a record that nobody could read is not written") {
   std::set<ClientAddress> many;
   for (int i = 0; i < 50'000; ++i) many.insert(absl::StrCat("127.0.0.1:0/", i));
