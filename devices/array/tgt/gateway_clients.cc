@@ -96,6 +96,7 @@ std::set<ClientAddress> GatewayClients::SelectUnknown(const std::string& image,
                                                       const std::set<ClientAddress>& seen) const {
   std::set<ClientAddress> unknown = SelectAlive(image, seen);
   std::erase_if(unknown, [&](const ClientAddress& client) {
+    mu_.AssertHeld();
     return ClientsIn(known_, image).contains(client) || left_open_.contains(client);
   });
   return unknown;
@@ -146,8 +147,10 @@ ImageClients GatewayClients::ended() const {
 
 bool GatewayClients::HasAlive() const {
   const absl::MutexLock lock(&mu_);
-  return std::ranges::any_of(
-      known_, [this](const auto& image) { return !SelectAlive(image.first, image.second).empty(); });
+  return std::ranges::any_of(known_, [this](const auto& image) {
+    mu_.AssertHeld();
+    return !SelectAlive(image.first, image.second).empty();
+  });
 }
 
 // One that had ended in the time of an earlier agent is found too, if that one shut it out and died before it
