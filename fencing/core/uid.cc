@@ -44,7 +44,7 @@ std::string WriteUuid(const std::array<uint64_t, 2>& bits) {
 // The UUID of zeros is a text like any other, as zero bits are the empty one.
 Uid::Uid(const std::string& text) {
   Bits bits = {};
-  if (ReadUuid(text, bits) && bits != Bits()) {
+  if (ReadUuid(text, bits) && bits != Bits{}) {
     kept_ = bits;
   } else if (!text.empty()) {
     kept_ = std::make_shared<const std::string>(text);
@@ -54,7 +54,7 @@ Uid::Uid(const std::string& text) {
 std::string Uid::value() const {
   if (const auto* text = std::get_if<std::shared_ptr<const std::string>>(&kept_)) return **text;
   const Bits& bits = std::get<Bits>(kept_);
-  return bits == Bits() ? "" : WriteUuid(bits);
+  return bits == Bits{} ? "" : WriteUuid(bits);
 }
 
 }  // namespace lunkeeper::fencing

@@ -20,7 +20,7 @@ class Uid {
   std::string value() const;
   bool empty() const { return *this == Uid(); }
 
-  friend bool operator==(const Uid& a, const Uid& b) { return (a <=> b) == 0; }
+  friend bool operator==(const Uid& a, const Uid& b) { return std::is_eq(a <=> b); }
   friend std::strong_ordering operator<=>(const Uid& a, const Uid& b) {
     const Bits *left = std::get_if<Bits>(&a.kept_), *right = std::get_if<Bits>(&b.kept_);
     return left && right ? *left <=> *right : a.value().compare(b.value()) <=> 0;
