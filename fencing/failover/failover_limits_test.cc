@@ -20,7 +20,7 @@ TEST_CASE("conflicts and errors of the API server delay a failover and change no
   FailoverWorld world;
   world.AddPod("db-0", "n1");
   world.Start();
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   world.api.Refuse(absl::StrCat("POST ", kRecords), 2);
   world.api.Refuse("PATCH /api/v1/nodes/n1", 2);
   world.api.Refuse("DELETE " + PodPath("db-0"), 2);
@@ -34,7 +34,7 @@ TEST_CASE("a record that changes while its watch says nothing is listed when wri
   FailoverWorld world;
   world.AddPod("db-0", "n1");
   world.Start();
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   world.PowerOff("n1");
   const std::string record = RecordPath(FailoverWorld::IdOf("n1"));
   const auto phase = [&] { return TextAt(world.api.Get(record), {"status", "phase"}); };
@@ -50,7 +50,7 @@ TEST_CASE("a taint that a restore of etcd brings back is removed, also where no 
   FailoverWorld world;
   world.AddPod("db-0", "n1");
   world.Start();
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   world.PowerOff("n1");
   const std::string record = RecordPath(FailoverWorld::IdOf("n1"));
   REQUIRE(Comes([&] { return TextAt(world.api.Get(record), {"status", "phase"}) == "AwaitingNode"; }));
@@ -72,7 +72,7 @@ TEST_CASE("a pod that goes while its watch says nothing is listed when its delet
   FailoverWorld world;
   world.AddPod("db-0", "n1");
   world.Start();
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   world.api.SilenceWatches("/api/v1/pods");
   if (!replaced) world.api.RunPodsOn("");
   world.api.Remove(PodPath("db-0"));
@@ -88,7 +88,7 @@ TEST_CASE("a Node whose taints change while its watch says nothing is listed whe
   FailoverWorld world;
   world.AddPod("db-0", "n1");
   world.Start();
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   world.api.SilenceWatches("/api/v1/nodes");
   const Json other = {{"key", "others/check"}, {"effect", "NoSchedule"}};
   world.api.Merge("/api/v1/nodes/n1", {{"spec", {{"taints", Json::array({other})}}}});
@@ -144,7 +144,7 @@ TEST_CASE("a pod that is left alone on a fenced node is told so, once") {
   world.AddPod("lone", "n1");
   world.api.Merge(PodPath("lone"), {{"metadata", {{"ownerReferences", nullptr}}}});
   world.Start();
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   world.PowerOff("n1");
   REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
   CHECK(Comes([&] { return world.api.CountWrites(kEvents) == 2; }));  // one of them to the pod that moved
@@ -161,7 +161,7 @@ TEST_CASE("a node that only the array hears is held, and fenced when the array h
       if (absl::StartsWith(line, "node n1") && absl::StrContains(line, text)) return true;
     return false;
   };
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   REQUIRE(Comes([&] { return says("heartbeat on array fake 0."); }));
   world.PowerOff("n1");
   REQUIRE(Comes([&] { return says("cut off from the control plane; its workload may be fine"); }));
@@ -206,7 +206,7 @@ TEST_CASE("dry run and pause say what they hold back, and nothing is done") {
   const bool dry = GENERATE(true, false);
   (dry ? settings.dry_run : settings.paused) = true;
   Failover& failover = world.Start("replica-1", settings);
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   world.PowerOff("n1");
   const std::string said = dry ? "dry run: would be failed over" : "not failed over: failover is paused";
   CHECK(Comes([&] { return Says(failover, "node n1", said); }));
@@ -230,7 +230,7 @@ TEST_CASE("a pause and a dry run end while the controller runs, and it moves wha
   const bool dry = GENERATE(true, false);
   (dry ? settings.dry_run : settings.paused) = true;
   Failover& failover = world.Start("replica-1", settings);
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   world.PowerOff("n1");
   REQUIRE(Comes([&] { return Says(failover, "node n1", dry ? "dry run" : "failover is paused"); }));
   failover.ChangeSettings(FailoverWorld::Adapt(Settings()));
@@ -253,7 +253,7 @@ TEST_CASE("a volume that nodes died of is not moved, which is told, until a pers
   };
   mark("n4.00000000000000aa,n5.00000000000000aa");
   Failover& failover = world.Start();
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   world.PowerOff("n1");
   REQUIRE(Comes([&] { return world.Runs("db-1", "n2"); }));
   CHECK(Says(failover, "volume " + held.value(), "lunkeeper allow " + held.value()));
@@ -277,7 +277,7 @@ TEST_CASE("a node that another controller hears is not fenced, which is told, un
   };
   world.AddPod("db-0", "n1");
   Failover& failover = world.Start();
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   world.PowerOff("n1");
   REQUIRE(Comes([&] { return Says(failover, "node n1", "its heartbeats reach replica-2"); }));
   CHECK_FALSE(world.IsFenced("n1"));
@@ -293,7 +293,7 @@ TEST_CASE("a NodeFence that others hold is over for the node, and delays its nex
   FailoverWorld world;
   world.AddPod("db-0", "n1");
   Failover& failover = world.Start();
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   world.PowerOff("n1");
   REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
   const std::string record = RecordPath(FailoverWorld::IdOf("n1"));
@@ -327,7 +327,7 @@ TEST_CASE("an array that is away when the leader starts belongs to a fence by ha
   spare->FailWith(absl::UnavailableError("its host is gone"));
   world.AddPod("db-0", "n1");
   world.Start();
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   const std::string record = RecordPath(FailoverWorld::IdOf("n1"));
   world.api.Put(record, {{"spec", {{"cause", "a test"}}}});
   const auto phase = [&] { return TextAt(world.api.Get(record), {"status", "phase"}); };
@@ -353,7 +353,7 @@ TEST_CASE("an array that is configured no more is waited for no more") {
   Settings settings;
   settings.one_by_one_pause = 1_s;
   Failover& failover = world.Start("replica-1", settings);
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   spare->FailWith(absl::UnavailableError("its host is gone"));
   world.PowerOff("n1");
   REQUIRE(Comes([&] { return world.Runs("db-0", "n3"); }));  // within the budget of nodes

@@ -54,7 +54,7 @@ TEST_CASE(
     failover.ReportMetrics(metrics);
     return absl::StrContains(metrics.ToText(), line);
   };
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   CHECK(Comes(
       [&] { return shows("lunkeeper_failover_evidence_nodes{channel=\"network\",state=\"arrives\"} 5\n"); }));
   world.PowerOff("n1");
@@ -97,7 +97,7 @@ TEST_CASE("of two replicas one acts; when it goes, the other carries on") {
   };
   REQUIRE(Comes([&] { return !leader().empty(); }));
   const std::string first = leader();
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   world.PowerOff("n1");
   REQUIRE(Comes([&] { return world.IsFenced("n1"); }));  // begun, and not over
   world.StopReplica(first == "replica-1" ? 0 : 1);
@@ -113,7 +113,7 @@ TEST_CASE("a NodeFence made by hand fences a healthy node, and its deletion give
   FailoverWorld world;
   const VolumeId volume = world.AddPod("db-0", "n1");
   world.Start();
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   world.api.Put(RecordPath(FailoverWorld::IdOf("n1")), {{"spec", {{"cause", "a test"}}}});
   REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
   CHECK_FALSE(world.Holds("n1", volume));
@@ -138,7 +138,7 @@ TEST_CASE("a machine that a person fences loses all that its nodes have, and get
   const VolumeId taken = world.array->CreateVolume({"taken", 1 << 20, {}, {}, {}, {}})->id;
   REQUIRE(world.array->AcquireGrant({taken, hostile}, absl::ZeroDuration()).ok());
   world.Start();
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   const std::string record = RecordPath(FailoverWorld::IdOf("n1"));
   world.api.Put(record, {{"spec", {{"cause", "it was broken into"}}}});
   REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
@@ -156,7 +156,7 @@ TEST_CASE("a machine whose Node is deleted, or that is fenced, has to prove itse
   FailoverWorld world;
   world.AddPod("db-0", "n1");
   world.Start();
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   CHECK(world.Distrusted().empty());
   world.api.Put(RecordPath(FailoverWorld::IdOf("n1")), {{"spec", {{"cause", "a test"}}}});
   REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
@@ -170,7 +170,7 @@ TEST_CASE("a volume of a pod without an owner stays with its dead node until ano
   const VolumeId volume = world.AddPod("lone", "n1");
   world.api.Merge(PodPath("lone"), {{"metadata", {{"ownerReferences", nullptr}}}});
   Failover& failover = world.Start();
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   world.PowerOff("n1");
   REQUIRE(Comes([&] { return Says(failover, "node n1", "hung or dead"); }));
   CHECK_FALSE(world.IsFenced("n1"));
@@ -195,7 +195,7 @@ TEST_CASE("a hundred pods with two hundred volumes leave a dead node together") 
     if (absl::StartsWith(write, "DELETE /api/v1/namespaces/db/pods/")) last = absl::Now(), early = told;
   };
   world.Start();
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   world.PowerOff("n1");
   REQUIRE(Comes([&] { return world.api.CountWrites("DELETE /api/v1/namespaces/db/pods/") == 100; }));
   REQUIRE(Comes([&] { return world.api.CountWrites("POST /apis/events.k8s.io") >= 100; }));
@@ -220,7 +220,7 @@ TEST_CASE("a node whose plugin is silent takes no new pods until it is heard; it
   Settings settings;
   settings.plugin_not_ready = 1_s;
   world.Start("replica-1", settings);
-  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return world.IsLed(); }));
   world.SetHeard("n1", false);
   REQUIRE(Comes([&] { return taints() == after; }));
   world.SetHeard("n1", true);

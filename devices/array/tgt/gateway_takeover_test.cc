@@ -83,10 +83,7 @@ struct WithShutOut : OnCeph {
   std::set<ClientAddress> Registered() const {
     return ReadGatewayRecord(*pool, options.name).value()->images.at(ImageOf(volume));
   }
-  bool Writes() const {
-    const auto initiator = PlainInitiator::Login(connection);
-    return initiator.ok() && (*initiator)->Write(0, 'b');
-  }
+  bool Writes() const { return CanWrite(connection, 0, 'b'); }
   // Over several looks.
   void CheckWritesNothing() const {
     for (int i = 0; i < 16; ++i) {

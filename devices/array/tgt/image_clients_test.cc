@@ -53,18 +53,7 @@ class ShownStore final : public BareStore {
 // A shared volume of three nodes. One has had it since before this agent, as has a tgtd that was killed, and
 // whose client Ceph still shows.
 struct SharedImage {
-  SharedImage() {
-    VolumeRow row;
-    row.cluster = ClusterId("c1");
-    row.volume.id = VolumeId("a1-v");
-    row.volume.spec.name = "v";
-    REQUIRE(catalogue->volumes().InsertVolume(row) == absl::OkStatus());
-    for (const char* node : {"a.1", "b.1", "c.1"})
-      grants.push_back(
-          catalogue->grants()
-              .AddGrant(row.cluster, {row.volume.id, NodeId(node), Access::kSharedWrite}, {"secret"})
-              .value());
-  }
+  SharedImage() { grants = AddSharedVolume(*catalogue, {"a.1", "b.1", "c.1"}); }
   absl::Status Begin(const GrantRow& grant) {
     before = std::make_shared<Clients>();
     return questions.BeginOpening(grant, before);

@@ -33,17 +33,7 @@ class ShutOutStore final : public BareStore {
 
 // Two nodes share its volume.
 struct Reopening {
-  Reopening() {
-    VolumeRow row;
-    row.cluster = ClusterId("c1");
-    row.volume.id = VolumeId("a1-v");
-    row.volume.spec.name = "v";
-    REQUIRE(catalogue->volumes().InsertVolume(row) == absl::OkStatus());
-    for (const char* node : {"a.1", "b.1"})
-      REQUIRE(catalogue->grants()
-                  .AddGrant(row.cluster, {row.volume.id, NodeId(node), Access::kSharedWrite}, {"secret"})
-                  .ok());
-  }
+  Reopening() { AddSharedVolume(*catalogue, {"a.1", "b.1"}); }
   absl::Status Check(const GrantRow& grant) const {
     return hangs && grant.node == NodeId("b.1") ? absl::UnavailableError("its tgtd hangs") : absl::OkStatus();
   }

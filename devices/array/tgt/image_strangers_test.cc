@@ -36,11 +36,7 @@ TEST_CASE_METHOD(OnCeph,
                  "on Ceph: somebody who has an image open whose client is shut out is not taken for it") {
   const VolumeId volume = Make("v");
   REQUIRE(Login(volume)->Write(0, 'a'));
-  const Connection connection = cluster->grants().ListGrants({volume, {}})->front().connection;
-  const auto writes = [&] {
-    const auto initiator = PlainInitiator::Login(connection);
-    return initiator.ok() && (*initiator)->Write(0, 'b');
-  };
+  const auto writes = WriterOf(*this, volume);
   const std::set<ClientAddress> own = NamedOf(*this, volume);
   REQUIRE(own.size() == 1);
   const CapturedLog log(directory / "log");
@@ -63,11 +59,7 @@ TEST_CASE_METHOD(WithTakeover,
   REQUIRE(Login(volume)->Write(0, 'a'));
   const auto pool = ConnectToCeph();
   TakeOver();
-  const Connection connection = cluster->grants().ListGrants({volume, {}})->front().connection;
-  const auto writes = [&] {
-    const auto initiator = PlainInitiator::Login(connection);
-    return initiator.ok() && (*initiator)->Write(0, 'b');
-  };
+  const auto writes = WriterOf(*this, volume);
   REQUIRE(Eventually(writes));
   const std::set<ClientAddress> own = NamedOf(*this, volume);
   REQUIRE(own.size() == 1);
@@ -84,11 +76,7 @@ TEST_CASE_METHOD(WithTakeover,
                  "on Ceph: after a takeover, too, another program is not taken for the gateway's before") {
   const VolumeId volume = Make("v");
   REQUIRE(Login(volume)->Write(0, 'a'));
-  const Connection connection = cluster->grants().ListGrants({volume, {}})->front().connection;
-  const auto writes = [&] {
-    const auto initiator = PlainInitiator::Login(connection);
-    return initiator.ok() && (*initiator)->Write(0, 'b');
-  };
+  const auto writes = WriterOf(*this, volume);
   Stranger stranger(*this, volume);
   TakeOver();
   absl::SleepFor(absl::Seconds(3));  // some attempts
@@ -128,10 +116,7 @@ TEST_CASE_METHOD(OfOneTgtd, "on Ceph: a LUN lets nobody in while its client is n
   CHECK(NamedOf(*this, volume) == first);
   const Grant b = Acquire(volume, kB);
   CHECK(NamedOf(*this, volume).size() == 2);
-  for (const Grant& grant : {a, b}) {
-    const auto initiator = PlainInitiator::Login(grant.connection);
-    CHECK((initiator.ok() && (*initiator)->Write(0, 'a')));
-  }
+  for (const Grant& grant : {a, b}) CHECK(CanWrite(grant.connection, 0, 'a'));
 }
 
 // As one that died between the two: its tgtd has the image open by a client that nobody knows.
@@ -147,11 +132,7 @@ TEST_CASE_METHOD(OfOneTgtd,
     array.reset();
   }
   Reopen();
-  const Connection connection = cluster->grants().ListGrants({volume, {}})->front().connection;
-  CHECK(Eventually([&] {
-    const auto initiator = PlainInitiator::Login(connection);
-    return initiator.ok() && (*initiator)->Write(0, 'a');
-  }));
+  CHECK(Eventually(WriterOf(*this, volume)));
   CHECK(NamedOf(*this, volume).size() == 1);
   CHECK(TgtdProcess(options.control_port) == tgtd);
 }

@@ -345,10 +345,7 @@ TEST_CASE("a volume that cannot be put back after a restart of tgtd is told to w
   if (over_a_restart_of_the_agent) REQUIRE(fixture.Open().ok());
   CHECK_FALSE(not_found());
   std::filesystem::rename(away, path);
-  CHECK(Eventually([&] {
-    const auto initiator = PlainInitiator::Login(grant->connection);
-    return initiator.ok() && (*initiator)->Write(1, 'x');
-  }));
+  CHECK(Eventually([&] { return CanWrite(grant->connection, 1, 'x'); }));
 }
 
 }  // namespace

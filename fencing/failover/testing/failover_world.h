@@ -42,6 +42,8 @@ class FailoverWorld {
   VolumeId AddPod(const std::string& name, const std::string& node, int count = 1);
 
   Failover& Start(const std::string& name = "replica-1", Settings settings = {});
+  // Whether one has led for long enough to act: it has renewed its lease.
+  bool IsLed() const { return api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }
   // As Start gives them to its replica.
   static Settings Adapt(Settings settings);
   void StopReplica(size_t index) {

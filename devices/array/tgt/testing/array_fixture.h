@@ -88,4 +88,10 @@ class PlainInitiator {
   const std::unique_ptr<LibiscsiSession> session_;
 };
 
+// Whether a new session gets in, and a block is written by it.
+inline bool CanWrite(const Connection& connection, uint64_t block, char fill) {
+  const auto initiator = PlainInitiator::Login(connection);
+  return initiator.ok() && (*initiator)->Write(block, fill);
+}
+
 }  // namespace lunkeeper::testing

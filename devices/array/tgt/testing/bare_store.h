@@ -1,12 +1,14 @@
 #pragma once
-// A store that can do nothing: a test's own does what the test needs.
+// A store that can do nothing: a test's own does what the test needs. And what a catalogue has beside it.
 
+#include <catch2/catch.hpp>
 #include <functional>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "devices/array/tgt/catalogue.h"
 #include "devices/array/tgt/image_store.h"
 #include "devices/array/tgt/pool_clones.h"
 
@@ -55,5 +57,21 @@ class BareStore : public ImageStore {
  protected:
   inline static const absl::Status kNot = absl::UnimplementedError("not of this store");
 };
+
+// Of volume a1-v, which these nodes share.
+inline std::vector<GrantRow> AddSharedVolume(Catalogue& catalogue, const std::vector<std::string>& nodes) {
+  VolumeRow row;
+  row.cluster = ClusterId("c1");
+  row.volume.id = VolumeId("a1-v");
+  row.volume.spec.name = "v";
+  REQUIRE(catalogue.volumes().InsertVolume(row) == absl::OkStatus());
+  std::vector<GrantRow> grants;
+  for (const std::string& node : nodes)
+    grants.push_back(
+        catalogue.grants()
+            .AddGrant(row.cluster, {row.volume.id, NodeId(node), Access::kSharedWrite}, {"secret"})
+            .value());
+  return grants;
+}
 
 }  // namespace lunkeeper::testing

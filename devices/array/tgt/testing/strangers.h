@@ -68,6 +68,12 @@ struct Stranger {
   std::optional<RbdImage> image;
 };
 
+// By the grant that the volume has now: whether its node can log in anew, and write.
+inline std::function<bool()> WriterOf(const OnCeph& on, const VolumeId& volume) {
+  const Connection connection = on.cluster->grants().ListGrants({volume, {}})->front().connection;
+  return [connection] { return CanWrite(connection, 0, 'b'); };
+}
+
 inline std::set<ClientAddress> NamedOf(const OnCeph& on, const VolumeId& volume) {
   const auto record = ReadGatewayRecord(*ConnectToCeph(), on.options.name);
   REQUIRE(record.status() == absl::OkStatus());

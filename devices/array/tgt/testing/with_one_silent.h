@@ -75,10 +75,7 @@ struct WithOneSilent : ArrayFixture {
     REQUIRE(there.ok());
     return std::ranges::count(*there, grant.connection.target.value(), &TgtTarget::name) > 0;
   }
-  bool Writes(const Grant& grant) {
-    const auto initiator = PlainInitiator::Login(grant.connection);
-    return initiator.ok() && (*initiator)->Write(0, 'x');
-  }
+  bool Writes(const Grant& grant) { return CanWrite(grant.connection, 0, 'x'); }
   GrantRow AddGrant(const VolumeId& volume) {
     const GrantRow first = RowOf(grants[0]);
     const GrantRequest request = {
