@@ -1,6 +1,7 @@
 #include "devices/array/tgt/gated_questions.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <set>
 #include <string>
@@ -38,12 +39,16 @@ absl::Status GatedQuestions::BeginOpening(const GrantRow& grant,
 
 absl::Status GatedQuestions::RegisterOpened(const GrantRow& grant,
                                             const std::shared_ptr<std::set<std::string>>& before) {
-  return AskAnew(grant, [this, grant, before]() -> absl::Status {
+  const auto awaited = std::make_shared<std::atomic<bool>>(true);
+  const absl::Status registered = AskAnew(grant, [this, grant, before, awaited]() -> absl::Status {
     ASSIGN_OR_RETURN(const std::string client,
-                     images_.RegisterOpened(images_.VolumePath(grant.volume), *before));
+                     images_.RegisterOpened(images_.VolumePath(grant.volume), *before,
+                                            [awaited] { return awaited->load(); }));
     clients_.NoteOpened(images_, grant, client);
     return absl::OkStatus();
   });
+  *awaited = false;  // before the caller closes the LUN
+  return registered;
 }
 
 absl::Status GatedQuestions::CheckOnlyOwn(const GrantRow& grant) {

@@ -97,7 +97,7 @@ std::set<ClientAddress> GatewayClients::SelectUnknown(const std::string& image,
   std::set<ClientAddress> unknown = SelectAlive(image, seen);
   std::erase_if(unknown, [&](const ClientAddress& client) {
     mu_.AssertHeld();
-    return ClientsIn(known_, image).contains(client) || left_open_.contains(client);
+    return ClientsIn(known_, image).contains(client) || ClientsIn(left_open_, image).contains(client);
   });
   return unknown;
 }
@@ -125,7 +125,7 @@ absl::StatusOr<ClientAddress> GatewayClients::TakeOpened(const std::string& imag
     return absl::FailedPreconditionError(absl::StrCat(
         "image ", image, " was opened elsewhere just when tgtd opened it: one of ",
         absl::StrJoin(opened, ", "), " is tgtd's (`rbd status` shows the other): end that program"));
-  if (left_opening_.erase(image) > 0) left_open_.merge(SelectUnknown(image, before));
+  if (left_opening_.erase(image) > 0) left_open_[image] = SelectUnknown(image, before);
   return *opened.begin();
 }
 

@@ -89,7 +89,7 @@ class GatewayClients {
   // The images that an agent before this one was opening when it ended (gateway_record.h): one client that
   // nobody knows may be its tgtd's. That lets nobody in, and has the image open for as long as it lives.
   std::set<std::string> left_opening_ ABSL_GUARDED_BY(mu_);
-  std::set<ClientAddress> left_open_ ABSL_GUARDED_BY(mu_);  // and these are such clients
+  ImageClients left_open_ ABSL_GUARDED_BY(mu_);  // and these are such clients
 };
 
 }  // namespace lunkeeper

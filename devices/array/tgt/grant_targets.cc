@@ -259,38 +259,38 @@ absl::Status GrantTargets::OpenTarget(const GrantRow& grant, const std::optional
 absl::Status GrantTargets::ReopenLun(const GrantRow& grant, absl::Duration most) {
   // tgtd opens the image anew, and so hangs on one that is silent.
   ASSIGN_OR_RETURN(const LunBacking backing, gated_questions_.BackingOf(grant, most));
-  if (table_.IsOpen(grant)) RETURN_IF_ERROR(gated_questions_.CheckOnlyOwn(grant));
-  const absl::Status closed = CloseTarget(grant);
-  if (closed.ok()) gated_questions_.EndClientsOf(grant);
-  // Whether or not it was closed: an offline target would be an outage.
-  absl::Status opened = OpenTarget(grant, backing);
+  const bool was_open = table_.IsOpen(grant);
+  if (was_open) RETURN_IF_ERROR(gated_questions_.CheckOnlyOwn(grant));
+  const absl::StatusOr<bool> closed = CloseTarget(grant);
+  if (closed.ok() && *closed) gated_questions_.EndClientsOf(grant);
+  const bool is_left = closed.ok() && !*closed;
+  // Whether or not it was closed: an offline target would be an outage. One that was not is what it was.
+  const bool goes_on = was_open && is_left && IsWanted(grant).value_or(false);
+  absl::Status opened = goes_on ? table_.LetIn(grant) : OpenTarget(grant, backing);
   if (opened.ok()) opened = table_.EndPause(grant);
-  if (opened.ok()) return closed;
-  NoteHeld({grant}, opened);
-  return opened;
+  if (!opened.ok()) {
+    NoteHeld({grant}, opened);
+    return opened;
+  }
+  if (!is_left) return closed.status();
+  return absl::UnavailableError(absl::StrCat("volume ", grant.volume.value(), ": its commands are not over"));
 }
 
-absl::Status GrantTargets::CloseTarget(const GrantRow& grant) {
+absl::StatusOr<bool> GrantTargets::CloseTarget(const GrantRow& grant) {
   const SteadyDeadline deadline(drain_timeout_);
   while (true) {
     ASSIGN_OR_RETURN(const bool closed, table_.CloseTarget(grant));
-    if (closed) return absl::OkStatus();
-    if (deadline.IsOver())
-      return absl::UnavailableError(
-          absl::StrCat("volume ", grant.volume.value(), ": its commands are not over"));
+    if (closed || deadline.IsOver()) return closed;
     absl::SleepFor(absl::Milliseconds(2));
   }
 }
 
 absl::StatusOr<bool> GrantTargets::TryRelease(const GrantRow& grant) {
-  // Does not wait: the gate may be held by a growth that itself waits for commands, and there are others to
-  // release meanwhile.
+  // Does not wait: a growth that waits for commands may hold the gate, and there are others to release.
   const auto pass = gates_.Enter(grant.volume, absl::InfinitePast());
   if (!pass.has_value()) return false;
   ASSIGN_OR_RETURN(const std::optional<GrantRow> now, catalogue_.grants().FindGeneration(grant.generation));
-  // Another call has finished it.
-  if (!now.has_value()) return true;
-  return table_.DrainTarget(grant);
+  return now.has_value() ? table_.DrainTarget(grant) : true;  // or another call has finished it
 }
 
 // Several at a time: one attempt is a handful of calls to tgtd, and each takes as long as two processes need

@@ -90,8 +90,8 @@ class GrantTargets {
   absl::Status HoldTarget(const Restoration& restoration, const absl::Status& why)
       ABSL_LOCKS_EXCLUDED(held_mu_);
   void NoteHeld(const Restoration& restoration, const absl::Status& why) ABSL_LOCKS_EXCLUDED(held_mu_);
-  // UNAVAILABLE: its commands are not over.
-  absl::Status CloseTarget(const GrantRow& grant);
+  // False: its commands are not over, and the LUN is left as it is.
+  absl::StatusOr<bool> CloseTarget(const GrantRow& grant);
   absl::StatusOr<bool> IsWanted(const GrantRow& grant);
   void TryOpenHeld(const Restoration& restoration, const Backing& backing);
   void DeleteHeld(const Restoration& restoration) ABSL_LOCKS_EXCLUDED(held_mu_);

@@ -1,11 +1,14 @@
 // Which client of a store is which LUN's, without a tgtd and a Ceph.
 #include "devices/array/tgt/image_clients.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
 
+#include "absl/synchronization/notification.h"
 #include "base/testing/test_host.h"
 #include "devices/array/tgt/gated_questions.h"
 #include "devices/array/tgt/gateway_clients.h"
@@ -31,7 +34,10 @@ class ShownStore final : public BareStore {
     if (const absl::Status own = clients_.CheckOnlyOwn(path, shown); !own.ok()) return own;
     return shown;
   }
-  absl::StatusOr<std::string> RegisterOpened(const std::string& path, const Clients& before) const override {
+  absl::StatusOr<std::string> RegisterOpened(const std::string& path, const Clients& before,
+                                             const std::function<bool()>& is_awaited) const override {
+    if (silent) answers.WaitForNotification();
+    if (!is_awaited()) return absl::UnavailableError("too late");
     const auto opened = clients_.TakeOpened(path, before, shown);
     if (!opened.ok()) return opened;
     if (const auto named = clients_.Register(path, {*opened}); !named.ok()) return named.status();
@@ -45,6 +51,8 @@ class ShownStore final : public BareStore {
 
   inline static const std::string kPath = "lk/v";
   Clients shown;
+  std::atomic<bool> silent = false;  // until `answers`
+  mutable absl::Notification answers;
 
  private:
   mutable GatewayClients clients_;
@@ -116,6 +124,20 @@ TEST_CASE_METHOD(SharedImage,
   CHECK(store.ListClients(store.kPath) == Clients{"first", "killed", "second again"});
 }
 
+// tgtd has closed that LUN meanwhile, and somebody looks why the image is slow.
+TEST_CASE_METHOD(SharedImage, "who is seen by a registration that was given up is not registered") {
+  store.shown = {"first"};
+  REQUIRE(Begin(grants[1]) == absl::OkStatus());
+  store.silent = true;
+  CHECK(absl::IsUnavailable(questions.RegisterOpened(grants[1], before)));
+  store.shown.insert("stranger");
+  store.silent = false;
+  store.answers.Notify();
+  REQUIRE(Eventually([&] { return absl::IsFailedPrecondition(Begin(grants[1])); }));
+  CHECK(store.ListClients(store.kPath) == Clients{"first", "killed"});
+  CHECK(store.ended().empty());
+}
+
 TEST_CASE("gateway clients: who is seen in the place of one that was shut out is somebody else") {
   const GatewayClients clients(NoPool(), {{"lk/v", {"own"}}});
   CHECK(absl::IsFailedPrecondition(clients.CheckOnlyOwn("lk/v", {"stranger"})));
@@ -148,6 +170,14 @@ TEST_CASE("gateway clients: an image that was being opened and is closed is like
   GatewayClients clients(NoPool(), {{"lk/v", {}}});
   clients.ForgetClients({{"lk/v", {}}});
   CHECK(absl::IsFailedPrecondition(clients.CheckOnlyOwn("lk/v", {"stranger"})));
+}
+
+TEST_CASE("gateway clients: one that was left while an image was opened is passed over in that image alone") {
+  GatewayClients clients(NoPool(), {{"lk/opening", {}}, {"lk/other", {"own"}}});
+  REQUIRE(clients.CheckOnlyOwn("lk/opening", {"left"}) == absl::OkStatus());
+  REQUIRE(*clients.TakeOpened("lk/opening", {"left"}, {"left", "new"}) == "new");
+  CHECK(clients.CheckOnlyOwn("lk/opening", {"left"}) == absl::OkStatus());
+  CHECK(absl::IsFailedPrecondition(clients.CheckOnlyOwn("lk/other", {"own", "left"})));
 }
 
 }  // namespace lunkeeper::testing

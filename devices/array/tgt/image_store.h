@@ -75,8 +75,10 @@ class ImageStore {
   virtual absl::Status NoteOpening(const std::string&) const { return absl::OkStatus(); }
   // tgtd has opened it since ListOpeners answered `before`, and nobody can write to it by that LUN. Its
   // client. UNAVAILABLE: it is not seen, or cannot be registered. FAILED_PRECONDITION: others have opened it
-  // at the same time, and nobody knows which one is tgtd's.
-  virtual absl::StatusOr<std::string> RegisterOpened(const std::string&, const std::set<std::string>&) const {
+  // at the same time, and nobody knows which one is tgtd's. `is_awaited`: asked once it is seen who has the
+  // image open. Where nobody waits any more tgtd may have closed it by then, and nothing is registered.
+  virtual absl::StatusOr<std::string> RegisterOpened(const std::string&, const std::set<std::string>&,
+                                                     const std::function<bool()>& /*is_awaited*/) const {
     return std::string();
   }
   // The store's own clients by which tgtd has, or had, this image open; that some of them send nothing more,

@@ -112,8 +112,10 @@ absl::StatusOr<std::set<std::string>> RbdStore::ListOpeners(const std::string& p
 }
 
 absl::StatusOr<std::string> RbdStore::RegisterOpened(const std::string& path,
-                                                     const std::set<std::string>& before) const {
+                                                     const std::set<std::string>& before,
+                                                     const std::function<bool()>& is_awaited) const {
   ASSIGN_OR_RETURN(const std::set<ClientAddress> open, FindOpen(path));
+  if (!is_awaited()) return absl::UnavailableError("image " + path + " was seen too late; try again");
   ASSIGN_OR_RETURN(const ClientAddress client, lease_->clients().TakeOpened(path, before, open));
   RETURN_IF_ERROR(lease_->RegisterImage(path, {client}));
   return client;

@@ -15,6 +15,7 @@
 // A clone keeps what it was made from, without a name; so does a deleted volume with snapshots. Only thin
 // volumes. Images of another array, or of nobody, are not touched.
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -53,8 +54,8 @@ class RbdStore final : public ImageStore {
   absl::Status ConfirmHeld() const override { return lease_->ConfirmHeld(); }
   absl::StatusOr<std::set<std::string>> ListOpeners(const std::string& path) const override;
   absl::Status NoteOpening(const std::string& path) const override { return lease_->RegisterImage(path, {}); }
-  absl::StatusOr<std::string> RegisterOpened(const std::string& path,
-                                             const std::set<std::string>& before) const override;
+  absl::StatusOr<std::string> RegisterOpened(const std::string& path, const std::set<std::string>& before,
+                                             const std::function<bool()>& is_awaited) const override;
   void ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>& list_open) const override;
   std::set<std::string> ListClients(const std::string& path) const override {
     return lease_->clients().ClientsOf(path);

@@ -180,7 +180,12 @@ absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume
     RETURN_IF_ERROR(OkIfThere(tgt_->BindTargetAccount(target, connection.target_chap.user)));
   }
   // Without an account a target asks for no secret: so the initiator is let in last.
-  RETURN_IF_ERROR(OkIfThere(tgt_->AllowInitiator(target, connection.initiator)));
+  return LetIn(grant);
+}
+
+absl::Status TargetTable::LetIn(const GrantRow& grant) {
+  const int32_t target = NumberOf(grant);
+  RETURN_IF_ERROR(OkIfThere(tgt_->AllowInitiator(target, ConnectionOf(grant).initiator)));
   // HoldTarget may have left it offline, in the life of an earlier agent too. After the initiator is let in:
   // a target that is ready and lets nobody in is "not found".
   RETURN_IF_ERROR(ResumeTarget(grant));

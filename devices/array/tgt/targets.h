@@ -68,6 +68,8 @@ class TargetTable {
   Connection ConnectionWithPeersOf(const GrantRow& grant) const;
   absl::Status OpenTarget(const GrantRow& grant, const Volume& volume, const LunBacking& backing,
                           const AroundOpening& around = {}) ABSL_LOCKS_EXCLUDED(mu_);
+  // The last of OpenTarget; and for one that was open, whose LUN CloseTarget has left as it was.
+  absl::Status LetIn(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
   bool IsOpen(const GrantRow& grant) const ABSL_LOCKS_EXCLUDED(mu_);
   // Makes a target that cannot be opened now exist, offline: tgtd then answers "try again" (0300), and not
   // "target not found", by which an initiator gives its device up for good. OpenTarget ends it.

@@ -22,6 +22,7 @@
 #include "absl/time/clock.h"
 #include "devices/array/tgt/testing/array_fixture.h"
 #include "devices/array/tgt/testing/slow_writes.h"
+#include "devices/array/tgt/testing/with_one_silent.h"
 #include "devices/array/tgt/tgt_client.h"
 
 namespace lunkeeper::testing {
@@ -346,6 +347,32 @@ TEST_CASE("a volume that cannot be put back after a restart of tgtd is told to w
   CHECK_FALSE(not_found());
   std::filesystem::rename(away, path);
   CHECK(Eventually([&] { return CanWrite(grant->connection, 1, 'x'); }));
+}
+
+// As where one placement group of Ceph is inactive: the rest of the image answers.
+TEST_CASE_METHOD(WithOneSilent,
+                 "a volume of which one command hangs goes on when it cannot be closed to grow") {
+  store.LetAnswer();
+  const Grant& grant = grants[2];
+  store.SilenceRegistering(grant.volume);  // its client is registered, as on Ceph
+  drain_timeout = absl::Milliseconds(2500);
+  BeginAgent();
+  EndTgtd();
+  SlowWrites slow(*this);
+  Serve();
+  REQUIRE(Writes(grant));
+  const auto initiator = PlainInitiator::Login(grant.connection).value();
+  slow.Set(60'000);
+  const std::jthread hangs([&] { initiator->Write(0, 'h'); });
+  absl::SleepFor(absl::Seconds(1));
+  slow.Set(0);
+  {
+    const auto pass = gates.Enter(grant.volume, absl::Now() + absl::Minutes(1));
+    CHECK(absl::IsUnavailable(targets->ReopenLun(RowOf(grant))));
+  }
+  CHECK(Eventually([&] { return CanWrite(grant.connection, 5, 'x'); }));
+  daemon.reset();
+  EndTgtd();
 }
 
 }  // namespace

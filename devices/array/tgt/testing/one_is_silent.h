@@ -43,8 +43,8 @@ class OneIsSilent final : public BareStore {
     if (const absl::Status looked = BackingOf(path).status(); !looked.ok()) return looked;
     return std::set<std::string>();
   }
-  absl::StatusOr<std::string> RegisterOpened(const std::string& path,
-                                             const std::set<std::string>&) const override {
+  absl::StatusOr<std::string> RegisterOpened(const std::string& path, const std::set<std::string>&,
+                                             const std::function<bool()>&) const override {
     if (path == unregistered_) answers_.WaitForNotification();
     return "client";
   }

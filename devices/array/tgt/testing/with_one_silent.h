@@ -48,7 +48,7 @@ struct WithOneSilent : ArrayFixture {
                                               .cache_id = "unchanged",
                                               .images_may_be_silent = true,
                                               .opening_mark = options.pool_dir + "/opening"});
-    targets = std::make_unique<GrantTargets>(*catalogue, store, *table, gates, absl::Seconds(1), 0);
+    targets = std::make_unique<GrantTargets>(*catalogue, store, *table, gates, drain_timeout, 0);
   }
   void EndTgtd() {
     const TgtdLock lock(TgtdLockPath(options.pool_dir, 0));
@@ -61,6 +61,7 @@ struct WithOneSilent : ArrayFixture {
     daemon = std::make_unique<TgtDaemon>(
         TgtDaemonOptions{.control_port = options.control_port,
                          .portals = options.portals,
+                         .io_threads = options.tgtd_io_threads,
                          .output_path = options.tgtd_output_path,
                          .lock_path = TgtdLockPath(options.pool_dir, 0)},
         at, &table->openings(), [this](bool taken_over) { return targets->RestoreTargets({}, taken_over); },
@@ -99,6 +100,7 @@ struct WithOneSilent : ArrayFixture {
   }
   ~WithOneSilent() { store.LetAnswer(); }
 
+  absl::Duration drain_timeout = absl::Seconds(1);  // from the next BeginAgent on
   std::vector<Grant> grants;
   OneIsSilent store{options.pool_dir};
   std::unique_ptr<Catalogue> catalogue;
