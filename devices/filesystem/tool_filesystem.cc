@@ -113,12 +113,11 @@ int GrowMountedExt4(const char* device, const char* mount_point) {
 void WipeRemains(const std::string& device, absl::Time deadline) {
   const absl::Status wiped = WipeUnfinished(device, deadline);
   if (wiped.ok()) return;
-  LogWarn(
-      "filesystem",
-      "what a failed format left on a device cannot be wiped now. The next format does that; but if the "
-      "device grows before one has succeeded, the remains pass for data: delete such a volume, if no pod "
-      "has ever started with it",
-      {{"device", device}, {"error", std::string(wiped.message())}});
+  LogWarn("filesystem",
+          "what a failed format left on a device cannot be wiped now. The next format does that; but if the "
+          "device grows before one has succeeded, the remains pass for data: delete such a volume, if no pod "
+          "has ever started with it",
+          {{"device", device}, {"error", std::string(wiped.message())}});
 }
 
 class ToolFilesystem final : public Filesystem {
