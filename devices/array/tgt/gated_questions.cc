@@ -1,3 +1,5 @@
+// Each question has a thread of its own, which may outlive the call that asked: Ceph answers when it will. So
+// a question owns what it needs, and what it finds after its call was given up changes nothing.
 #include "devices/array/tgt/gated_questions.h"
 
 #include <algorithm>
