@@ -61,7 +61,7 @@ TEST_CASE("what a job holds is freed once it has run, before the next one runs")
   absl::Notification done;
   auto held = std::make_shared<int>();
   const std::weak_ptr<int> watched = held;
-  bool freed = false;
+  std::atomic<bool> freed = false;
   Loop loop;
   loop.PostJob([held = std::move(held)](Instant) {}, Wake::kLater);
   loop.PostJob([&](Instant) { freed = watched.expired(); }, Wake::kLater);
