@@ -46,7 +46,8 @@ def anywhere(placed):
 
 
 def apart_from_the_leader(placed):
-    """Not on the leader's node: a leader without a path to the array first resigns, after 5 s."""
+    """Not on the leader's node: its power-off has a mode and a bar of its own, and a leader without a path
+    to the array first resigns, after 5 s."""
     leading = placed.failover.leader()
     if placed.node == leading:
         move_to(
@@ -92,7 +93,7 @@ class Mode:
 
 
 MODES = {
-    "power": Mode("power-off", 40, 3.5, 4.5, power_off),
+    "power": Mode("power-off", 40, 3.5, 4.5, power_off, apart_from_the_leader),
     "storage": Mode("the path to the storage is lost", 10, NONE, 5.5, lose_storage, apart_from_the_leader),
     "leader": Mode("power-off of the leader's own node", 40, NONE, 6.0, power_off, beside_the_leader),
     "reboot": Mode("a reboot in order, without a drain", 10, NONE, 6.0, reboot),
