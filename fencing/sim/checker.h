@@ -62,6 +62,7 @@ class Checker {
   void Fences(const ArrayId& array, Term term, const NodeId& node, const VolumeSet& volumes);
   // It gives the lease up, as another one is better placed.
   void Yields(const Replica& replica) { leader_.Yields(replica); }
+  void Hears(const Replica& replica, const NodeId& node) { leader_.Hears(replica, node); }
 
   // What faults do. Several may make a node ill in one way; it is until the last of them is mended.
   void Sick(const NodeId& node, Cause cause, bool on);

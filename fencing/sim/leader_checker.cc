@@ -1,5 +1,5 @@
-// What the replicas could see is noted twice a second, by what is really cut, down or deaf. A leader is held
-// to that only after the time in which it may not have noticed yet.
+// What the replicas could see is noted twice a second, by what is really cut, down or deaf, and with each
+// heartbeat that arrives. A leader is held to that only after the time in which it may not have noticed yet.
 
 #include "fencing/sim/leader_checker.h"
 
@@ -41,10 +41,14 @@ struct Sight {
   }
 };
 
+bool Exists(const World& world, const NodeId& id) {
+  const auto node = world.api->nodes().find(NameOf(id));
+  return node != world.api->nodes().end() && node->second.node_id == id;
+}
+
 bool Sees(const World& world, const Replica& replica, const Machine& machine) {
-  const auto node = world.api->nodes().find(machine.name());
-  return node != world.api->nodes().end() && node->second.node_id == machine.id() && machine.Heartbeats() &&
-         world.now() >= replica.hears_from() && world.Open(machine.endpoint(), replica.endpoint());
+  return Exists(world, machine.id()) && machine.Heartbeats() && world.now() >= replica.hears_from() &&
+         world.Open(machine.endpoint(), replica.endpoint());
 }
 
 Sight SightOf(const World& world, const Replica& replica) {
@@ -99,6 +103,12 @@ void LeaderChecker::NoteSights() {
     for (const auto& array : world_.arrays) note(array->id().value(), Sees(world_, *replica, *array));
     for (const auto& machine : world_.machines) note(machine->id().value(), Sees(world_, *replica, *machine));
   }
+}
+
+// A cut that is mended may still bring one replica what it kept back, of a node that has died since; and a
+// replica counts each node that it has heard lately.
+void LeaderChecker::Hears(const Replica& replica, const NodeId& node) {
+  if (Exists(world_, node)) seen_[{replica.name(), node.value()}].at = world_.now();
 }
 
 // One that has not noticed yet what the other one has, or the other way round.

@@ -17,11 +17,13 @@ bool Sees(const World& world, const Replica& replica, const ArrayModel& array);
 class LeaderChecker {
  public:
   explicit LeaderChecker(World& world);
+  // A heartbeat of the node arrives there, whenever it was sent.
+  void Hears(const Replica& replica, const NodeId& node);
   // It gives the lease up, as another one is better placed.
   void Yields(const Replica& replica);
 
  private:
-  // When a replica could last see an array or a node, and when it last could not.
+  // When a replica could last see an array or a node, or last heard the node, and when it last could not.
   struct Seen {
     std::optional<WorldTime> at, missed_at;
   };

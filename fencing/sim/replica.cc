@@ -12,6 +12,7 @@
 #include "fencing/sim/api_client.h"
 #include "fencing/sim/array_client.h"
 #include "fencing/sim/array_model.h"
+#include "fencing/sim/checker.h"
 #include "fencing/sim/machine.h"
 
 namespace lunkeeper::fencing::sim {
@@ -285,8 +286,10 @@ void Replica::OnHeartbeat(Heartbeat heartbeat, HeartbeatReply reply) {
   if (world_.Has(Mutant::kCleanForged)) heartbeat.present.clear();
   if (world_.now() < hears_from_) return;
   Life& now = life();
-  now.process.Deliver([&now, heartbeat = std::move(heartbeat), reply = std::move(reply)] {
-    if (now.failover) reply(now.failover->OnHeartbeat(heartbeat), now.others.ListReplicas(now.Now()));
+  now.process.Deliver([this, &now, heartbeat = std::move(heartbeat), reply = std::move(reply)] {
+    if (!now.failover) return;
+    world_.checker->Hears(*this, heartbeat.node);
+    reply(now.failover->OnHeartbeat(heartbeat), now.others.ListReplicas(now.Now()));
   });
 }
 
