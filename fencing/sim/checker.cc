@@ -22,7 +22,7 @@ namespace {
 constexpr Span kActsFor = 4300_ms, kMemory = 8_s, kSoft = 55_s, kHard = 1500_ms, kBudgetWindow = 300_s,
                kPause = 29_s;
 constexpr size_t kOwnBlocks = 4;  // of a volume that one node writes to
-constexpr Span kFresh = 15_s, kMeets = 30_s, kWritesOn = 1_s, kPauseKnown = 1500_ms, kVoteLasts = 500_ms;
+constexpr Span kFresh = 15_s, kWritesOn = 1_s, kPauseKnown = 1500_ms, kVoteLasts = 500_ms;
 // A kubelet behind a cut is taken for well again when it next renews its lease only.
 constexpr Span kKubeletMemory = kMemory + kKubeletLease;
 
@@ -32,7 +32,7 @@ bool SilencesKubelet(Cause cause) {
 
 }  // namespace
 
-Checker::Checker(World& world) : world_(world), leader_(world) {}
+Checker::Checker(World& world) : world_(world), leader_(world), poison_(world) {}
 
 void Checker::Fail(const std::string& what) const {
   throw Violation(FormatSeconds(world_.now().since_start()) + "  " + what);
@@ -147,21 +147,7 @@ void Checker::Unfenced(const ArrayId& array, const ArrayFence& fence, Generation
 }
 
 void Checker::DiedOf(const VolumeId& volume, const NodeId& node) {
-  const auto known = std::ranges::count_if(died_of_poison_, [&](const auto& death) {
-    const auto& charged = world_.api->ChargedTo(volume);
-    return std::ranges::find(charged, death.first) != charged.end() ||
-           std::ranges::any_of(world_.replicas, [&](const auto& replica) {
-             return replica->running() && death.second.contains(replica->name());
-           });
-  });
-  if (known >= 2) Fail(node.value() + " died of " + volume.value() + ", the third one");
-  // What died with it cannot tell, nor what has started or stood still since it took the volume.
-  auto& observers = died_of_poison_[node];
-  for (const auto& replica : world_.replicas) {
-    const auto awake = std::max(replica->began_at(), replica->stalled_until());
-    if (replica->running() && !replica->stalled() && world_.now() - awake >= kMeets)
-      observers.insert(replica->name());
-  }
+  poison_.DiedOf(volume, node);
   Sick(node, Cause::kDead, true);
 }
 
@@ -235,6 +221,7 @@ void Checker::Fences(const ArrayId& array, Term term, const NodeId& node, const 
 }
 
 void Checker::Decides(const Replica& replica, const NodeFence& fence) {
+  poison_.Decides(replica, fence);
   // An orphan that is adopted is fenced already. It needs no leave, but it counts as one of the budget's
   // nodes.
   const bool adopted = !fence.generations.empty();

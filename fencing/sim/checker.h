@@ -10,6 +10,7 @@
 #include "fencing/sim/api.h"
 #include "fencing/sim/array_model.h"
 #include "fencing/sim/leader_checker.h"
+#include "fencing/sim/poison_checker.h"
 
 namespace lunkeeper::fencing::sim {
 
@@ -46,8 +47,8 @@ class Checker {
   void FenceBegins(const ArrayId& array, const ArrayFence& fence);
   void FenceReported(const ArrayId& array, const ArrayFence& fence);
   // From now on each machine that mounts it dies of it soon; with none, no more.
-  void Poison(const std::set<VolumeId>& volumes) { poisoned_ = volumes; }
-  bool IsPoisoned(const VolumeId& volume) const { return poisoned_.contains(volume); }
+  void Poison(const std::set<VolumeId>& volumes) { poison_.Poison(volumes); }
+  bool IsPoisoned(const VolumeId& volume) const { return poison_.IsPoisoned(volume); }
   void DiedOf(const VolumeId& volume, const NodeId& node);
   void Unfenced(const ArrayId& array, const ArrayFence& fence, Generation asked);
   void Started(const ArrayModel& array);
@@ -71,7 +72,7 @@ class Checker {
 
   // What keeps the healed world from being well; empty: it is.
   std::string Unsettled() const;
-  size_t died_of_poison() const { return died_of_poison_.size(); }
+  size_t died_of_poison() const { return poison_.deaths(); }
   int failovers() const { return failovers_; }
 
  private:
@@ -118,9 +119,8 @@ class Checker {
   std::map<VolumeId, uint64_t> lost_;  // sequences up to here went with a restore
   std::set<std::pair<ArrayId, NodeId>> in_force_;
   std::map<Uid, WorldTime> ordered_;  // when a pod's deletion by force was last decided
-  std::set<VolumeId> poisoned_;
-  std::map<NodeId, std::set<std::string>> died_of_poison_;  // the replicas that could see it
   LeaderChecker leader_;
+  PoisonChecker poison_;
   bool rewritten_ = false;
   int failovers_ = 0;
 };
