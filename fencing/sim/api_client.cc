@@ -197,7 +197,8 @@ class ApiClient final : public kube::KubeClient {
     const bool release = TextAt(object, {"spec", "holderIdentity"}).empty();
     if (release && replica_.running() && !process_.dead())
       world_.Check([&] { world_.checker->Yields(replica_); });
-    if (release) replica_.NoteRelease();
+    // One that was killed while it stalled ends only when that is over, while its next life may lead.
+    if (release && !process_.dead()) replica_.NoteRelease();
     if (release && world_.Has(Mutant::kLeaseKept)) return NoAnswer();
     auto written = CallApi<Json>(limits, [this, serve = std::move(serve), release, sent = world_.now()] {
       auto stored = serve();
