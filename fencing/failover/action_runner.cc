@@ -49,6 +49,10 @@ void ActionRunner::Stop() {
   read_workers_->Stop();
   plugin_taint_workers_->Stop();
   lease_workers_->Stop();
+}
+
+ActionRunner::~ActionRunner() {
+  Stop();
   while (IsPolling()) poll_ended_->WaitFor(absl::InfiniteDuration());
 }
 

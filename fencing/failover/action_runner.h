@@ -46,9 +46,11 @@ struct ActionInputs {
 class ActionRunner {
  public:
   explicit ActionRunner(ActionInputs inputs);
-  ~ActionRunner() { Stop(); }
+  // Also waits for the other replicas that were asked.
+  ~ActionRunner();
 
-  // Ends the calls to the API server that run, and drops the waiting ones; waits for other replicas.
+  // Ends the calls to the API server that run, and drops the waiting ones. Not for what other replicas were
+  // asked: that writes nothing, and one of them may be dead.
   void Stop();
 
   void RunAction(const Action& action, Instant now);

@@ -44,7 +44,7 @@
 //
 // If the process is killed, the lease expires, and another replica takes over with what is in Kubernetes and
 // on the arrays. In an orderly end the destructor stops the loop first, then everything that posts to it, and
-// releases the lease last, when each write of this replica has ended or was given up.
+// releases the lease when each write has ended or was given up. Answers of other replicas are awaited last.
 namespace lunkeeper::fencing {
 namespace {
 

@@ -90,18 +90,13 @@ TEST_CASE("of two replicas one acts; when it goes, the other carries on") {
   world.array->HoldDrains(true);
   world.Start("replica-1");
   world.Start("replica-2");
-  const auto leader = [&] {
-    return TextAt(
-        world.api.Get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/lunkeeper-failover"),
-        {"spec", "holderIdentity"});
-  };
-  REQUIRE(Comes([&] { return !leader().empty(); }));
-  const std::string first = leader();
+  REQUIRE(Comes([&] { return !world.LeaseHolder().empty(); }));
+  const std::string first = world.LeaseHolder();
   REQUIRE(Comes([&] { return world.IsLed(); }));
   world.PowerOff("n1");
   REQUIRE(Comes([&] { return world.IsFenced("n1"); }));  // begun, and not over
   world.StopReplica(first == "replica-1" ? 0 : 1);
-  REQUIRE(Comes([&] { return !leader().empty() && leader() != first; }));
+  REQUIRE(Comes([&] { return !world.LeaseHolder().empty() && world.LeaseHolder() != first; }));
   CHECK(world.Runs("db-0", "n1"));
   world.array->HoldDrains(false);
   REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "absl/strings/match.h"
+#include "base/executor.h"
 #include "fencing/failover/failover.h"
 #include "fencing/failover/testing/failover_world.h"
 
@@ -59,6 +60,28 @@ TEST_CASE("a leader that has lost an array which another replica sees lets that 
   AddArray(world, seen);
   Failover& second = world.Start("replica-2", Soon());
   CHECK(Comes([&] { return Leads(second); }));
+}
+
+// A dead one would delay it by a second, in which nobody leads.
+TEST_CASE("a leader that ends gives the lease up while another replica, which it asked, does not answer") {
+  FailoverWorld world;
+  absl::Mutex mutex;
+  std::vector<std::function<void(const ReplicaVotes&)>> unanswered;
+  const auto count = [&] {
+    absl::MutexLock lock(&mutex);
+    return unanswered.size();
+  };
+  world.ask_replicas = [&](const NodeId&, auto answered) {
+    absl::MutexLock lock(&mutex);
+    unanswered.push_back(std::move(answered));
+  };
+  world.Start("replica-1");
+  REQUIRE(Comes([&] { return count() > 0; }));
+  CHECK(world.LeaseHolder() == "replica-1");
+  const auto ending = RealExecutor().StartThread([&] { world.StopReplica(0); });
+  CHECK(Comes([&] { return world.LeaseHolder().empty(); }, absl::Seconds(10)));
+  absl::MutexLock lock(&mutex);
+  for (const auto& answered : unanswered) answered({});
 }
 
 }  // namespace lunkeeper::fencing

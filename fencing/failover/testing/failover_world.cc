@@ -10,6 +10,11 @@
 #include "fencing/failover/facts.h"
 
 namespace lunkeeper::fencing {
+namespace {
+
+constexpr char kLeasePath[] = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/lunkeeper-failover";
+
+}  // namespace
 
 FailoverWorld::FailoverWorld() {
   for (const std::string name : {"n1", "n2", "n3", "n4", "n5"}) AddNode(name);
@@ -134,9 +139,12 @@ std::string FailoverWorld::TaintOf(const std::string& node) {
   return TaintIn(kube::ToText(FieldAt(taints, {"spec", "taints"})));
 }
 
+std::string FailoverWorld::LeaseHolder() const {
+  return TextAt(api.Get(kLeasePath), {"spec", "holderIdentity"});
+}
+
 bool FailoverWorld::IsOnLease(const std::string& text) const {
-  const auto lease = api.Get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/lunkeeper-failover");
-  const std::string uid = TextAt(lease, {"metadata", "uid"});
+  const std::string uid = TextAt(api.Get(kLeasePath), {"metadata", "uid"});
   const auto writes = api.writes();
   return !uid.empty() && std::any_of(writes.begin(), writes.end(), [&](absl::string_view write) {
     if (!absl::ConsumePrefix(&write, "POST ") || !absl::StartsWith(write, "/apis/events.k8s.io"))

@@ -90,6 +90,8 @@ class FailoverWorld {
     return !grants.ok() || !grants->empty();
   }
   std::string TaintOf(const std::string& node);
+  // Empty: nobody leads.
+  std::string LeaseHolder() const;
   // Whether `kubectl describe lease` shows an event of this text.
   bool IsOnLease(const std::string& text) const;
   std::vector<std::string> Distrusted() {
