@@ -23,6 +23,8 @@ constexpr Span kProbe = 400_ms;  // base/tcp_prober.cc
 constexpr Span kLeadsFor = 3300_ms, kMostDeaf = 5_s, kKubeletLooks = 1_s;
 constexpr uint32_t kPort = 7443;
 constexpr size_t kServing = 256;  // threads of its server
+// A replica that has answered nothing for two seconds, by the clock of the one that asks, is not waited for.
+constexpr Span kAwaited = 1950_ms;
 
 std::string HostAt(Endpoint endpoint) {
   return "10.0." + std::to_string(endpoint / 256) + "." + std::to_string(endpoint % 256);
@@ -93,6 +95,12 @@ struct Replica::Life {
     return KnownReplicas::Time(absl::ToChronoNanoseconds(process.SteadyNow()));
   }
 
+  // Whether the votes have to wait for that one's.
+  bool Awaits(const Replica& other) {
+    const WorldTime now = process.world().now();
+    return now - answered_at.try_emplace(&other, now).first->second < kAwaited;
+  }
+
   // Every thread of it ends, while it can still reach everybody. What they use is freed with the world.
   void End(const std::function<void()>& ended) {
     requests.Leave();
@@ -121,6 +129,10 @@ struct Replica::Life {
   const std::unique_ptr<Workers> asker, server;
   std::unique_ptr<ReplicaPoll> poll;
   std::unique_ptr<Failover> failover;
+  // For the checker: when each replica last answered this one, or was first asked; and of each node the votes
+  // that are not counted yet.
+  std::map<const Replica*, WorldTime> answered_at;
+  std::map<NodeId, int> uncounted;
   bool reaped = false;
   std::unique_ptr<Thread> reaper;
 };
@@ -163,7 +175,11 @@ void Replica::Start() {
                           .executor = now.process};
   now.poll = std::make_unique<ReplicaPoll>([this, &now] { return ListAsked(now); }, name(), now.process);
   options.ask_replicas = [&now](const NodeId& node, auto answered) {
-    now.poll->AskAll(node, std::move(answered));
+    ++now.uncounted[node];
+    now.poll->AskAll(node, [&now, node, answered = std::move(answered)](const ReplicaVotes& votes) {
+      --now.uncounted[node];
+      answered(votes);
+    });
   };
   options.make_prober = [&now] { return std::make_unique<SimulatedProber>(now.process); };
   now.failover = StartFailover(options, *now.arrays, *now.client);
@@ -317,19 +333,24 @@ std::vector<AskedReplica> Replica::ListAsked(Life& life) {
   for (auto& other : world_.replicas)
     asked.push_back({"replica" + std::to_string(other->number_),
                      [this, &life, &at = *other](const NodeId& node, absl::Duration timeout, auto answered) {
-                       life.asker->Post([this, &life, &at, node, timeout, answered = std::move(answered)] {
-                         const auto answer = Ask(life, at, node, life.process.InWorld(timeout));
+                       life.asker->Post([this, &life, &at, node, timeout, awaited = life.Awaits(at),
+                                         answered = std::move(answered)] {
+                         const auto answer = Ask(life, at, node, life.process.InWorld(timeout), awaited);
                          answered(answer ? &*answer : nullptr);
                        });
                      }});
   return asked;
 }
 
-std::optional<ReplicaAnswer> Replica::Ask(Life& life, Replica& other, const NodeId& node, Span timeout) {
+// A yes that came when the votes were counted could change nothing, unless it had to be waited for.
+std::optional<ReplicaAnswer> Replica::Ask(Life& life, Replica& other, const NodeId& node, Span timeout,
+                                          bool awaited) {
   auto answer = life.process.Call<ReplicaAnswer>(
       other.endpoint(), timeout,
       [&other, from = endpoint_, node](auto reply) { other.Answer(from, node, reply); });
-  if (answer && answer->hears && &other != this) yes_at_[node] = world_.now();
+  if (answer) life.answered_at[&other] = world_.now();
+  const bool in_time = awaited || life.uncounted[node] > 0;
+  if (answer && answer->hears && in_time && &other != this) yes_at_[node] = world_.now();
   if (answer && world_.Has(Mutant::kVotesIgnored)) answer->hears = false;
   if (answer && world_.Has(Mutant::kSightsIgnored)) answer->sight.reset();
   if (answer && answer->sight) answer->sight->nodes += world_.Has(Mutant::kSightsForged) ? 1 : 0;

@@ -49,7 +49,7 @@ class Replica {
 
   // From the replica at that endpoint: whether the node's heartbeats reach this one, and what it sees.
   void Answer(Endpoint asker, const NodeId& node, std::function<void(ReplicaAnswer)> reply);
-  // When another one last said that they do reach it.
+  // When another one last said that they do reach it: in time, or where that had to be waited for.
   std::optional<WorldTime> YesAt(const NodeId& node) const;
 
   // Faults.
@@ -94,7 +94,8 @@ class Replica {
   Settings OwnSettings() const;
   Life& life() const { return *lives_.back(); }
   std::vector<AskedReplica> ListAsked(Life& life);
-  std::optional<ReplicaAnswer> Ask(Life& life, Replica& other, const NodeId& node, Span timeout);
+  std::optional<ReplicaAnswer> Ask(Life& life, Replica& other, const NodeId& node, Span timeout,
+                                   bool awaited);
 
   World& world_;
   const size_t number_;
