@@ -101,12 +101,14 @@ void ObjectCache::OnVolume(const std::string& name, std::shared_ptr<const Volume
   ReportPodsOf(claim);
 }
 
-// Most volumes have none, and are not spoken of.
+// Most volumes have none, and are not spoken of. The same facts once more mean that a write of ours came between,
+// and that a restore may have undone it.
 void ObjectCache::ReportCharge(const VolumeFacts* before, const VolumeFacts* now) const {
   const VolumeFacts none;
+  const bool again = before == now;
   if (before == nullptr) before = &none;
   if (now == nullptr) now = &none;
-  if (before->charged == now->charged) return;
+  if (before->charged == now->charged && (!again || now->charged.empty())) return;
   report_(VolumeCharged{now->volume.empty() ? before->volume : now->volume, now->charged});
 }
 

@@ -65,6 +65,17 @@ TEST_CASE("what nodes died of is told when it changes, and of no volume that is 
   CHECK((heard.charges[1].volume == VolumeId("a1-v1") && heard.charges[1].nodes.empty()));
 }
 
+// The core believed its own write that cleared it, and a restore of the cluster has undone that.
+TEST_CASE("what nodes died of is told once more when the same facts come again") {
+  Heard heard;
+  const auto charged = std::make_shared<const VolumeFacts>(
+      VolumeFacts{.claim = "db/data", .volume = VolumeId("a1-v1"), .charged = {NodeId("n1.a")}});
+  heard.objects.OnVolume("1", charged);
+  heard.objects.OnVolume("1", charged);
+  REQUIRE(heard.charges.size() == 2);
+  CHECK(heard.charges[1].nodes == ChargedNodes{NodeId("n1.a")});
+}
+
 TEST_CASE("a pod's raw block volumes are told apart") {
   Heard heard;
   heard.AddPod({{"volumes", {kClaim}}});
