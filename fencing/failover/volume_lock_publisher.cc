@@ -11,7 +11,8 @@
 //
 //   poll -> NextOf: the next volumes and their holders -> PlanWrites: compare with `locks_` -> SubmitWrites
 //
-// `locks_` mirrors the objects in Kubernetes by way of the informer. While writes are in progress no sweep
+// `locks_` mirrors the objects in Kubernetes. There may be 30,000, so that no informer keeps them once more:
+// what its thread does is posted here. While writes are in progress no sweep
 // begins, so a sweep never compares with objects that are about to change. An array with 3,000 volumes takes
 // six sweeps, one a second.
 namespace lunkeeper::fencing {
@@ -22,19 +23,18 @@ constexpr Span kSweepEvery = 1_s;
 constexpr size_t kMostChecked = 500, kMostWrites = 100;
 constexpr absl::Duration kLockCall = absl::Seconds(3);
 
+VolumeId LockedVolume(const kube::Json& object) {
+  return VolumeId(kube::TextAt(object, {"metadata", "name"}));
+}
+
 }  // namespace
 
 VolumeLockPublisher::VolumeLockPublisher(kube::KubeClient& client, LockPublisherInputs inputs)
-    : client_(client), inputs_(std::move(inputs)), worker_(inputs_.executor.MakeWorkers(1)) {
-  kube::InformerHooks<LockFacts> hooks;
-  hooks.reduce = [](const kube::Json& object) { return std::make_optional(ReadLock(object)); };
-  hooks.changed = [this](const auto& name, const auto& now) {
-    inputs_.post([this, name, now] { OnLock(name, now); });
-  };
-  hooks.live = [this](bool live) { inputs_.post([this, live] { live_ = live; }); };
-  informer_ = std::make_unique<kube::Informer<LockFacts>>(
-      client_, kube::Selection{kVolumeLocks}, std::move(hooks), kube::WatchTimes(), inputs_.executor);
-}
+    : client_(client),
+      inputs_(std::move(inputs)),
+      worker_(inputs_.executor.MakeWorkers(1)),
+      reflector_(kube::StartReflector(client_, kube::Selection{kVolumeLocks}, *this, kube::WatchTimes(),
+                                      inputs_.executor)) {}
 
 // The worker's job still posts that it is over.
 VolumeLockPublisher::~VolumeLockPublisher() {
@@ -42,12 +42,42 @@ VolumeLockPublisher::~VolumeLockPublisher() {
   worker_->Finish();
 }
 
-void VolumeLockPublisher::OnLock(const std::string& name, const std::shared_ptr<const LockFacts>& facts) {
-  if (facts != nullptr) {
-    locks_[VolumeId(name)] = {.facts = facts};
-  } else if (const auto known = locks_.find(VolumeId(name)); known != locks_.end()) {
-    known->second.exists = false;
-  }
+void VolumeLockPublisher::OnListStart() {
+  inputs_.post([this] { ++list_; });
+}
+
+void VolumeLockPublisher::OnObject(const kube::Json& object) {
+  inputs_.post([this, volume = LockedVolume(object), facts = ReadLock(object)] { KeepLock(volume, facts); });
+}
+
+void VolumeLockPublisher::OnDeleted(const kube::Json& object) {
+  inputs_.post([this, volume = LockedVolume(object)] { ForgetLock(volume); });
+}
+
+void VolumeLockPublisher::OnListEnd() {
+  inputs_.post([this] { ForgetUnlisted(); });
+}
+
+void VolumeLockPublisher::OnLive(bool live) {
+  inputs_.post([this, live] { live_ = live; });
+}
+
+// What is listed again is mostly what it was, and verified.
+void VolumeLockPublisher::KeepLock(const VolumeId& volume, LockFacts facts) {
+  Known& known = locks_[volume];
+  known.list = list_;
+  if (known.exists && known.facts == facts) return;
+  known = {.facts = std::move(facts), .exists = true, .list = list_};
+}
+
+void VolumeLockPublisher::ForgetLock(const VolumeId& volume) {
+  if (const auto known = locks_.find(volume); known != locks_.end()) known->second.exists = false;
+}
+
+// What the last list did not have was deleted while nobody watched.
+void VolumeLockPublisher::ForgetUnlisted() {
+  for (auto& [volume, known] : locks_)
+    if (known.list != list_) known.exists = false;
 }
 
 void VolumeLockPublisher::OnArrayPoll(const ArrayPoll& poll, Instant now) {
@@ -98,14 +128,14 @@ std::vector<VolumeLockPublisher::Write> VolumeLockPublisher::PlanWrites(const Ar
     if (!at->second.exists) {
       locks_.erase(at);
     } else {
-      writes.push_back({at->first.value(), at->second.facts->version, nullptr});
+      writes.push_back({at->first.value(), at->second.facts.version, nullptr});
       if (writes.size() == kMostWrites) to = at->first;
     }
   }
   for (auto& [volume, holders] : held) {
     if (!to.empty() && volume > to) break;
     const auto known = locks_.find(volume);
-    const LockFacts* facts = known == locks_.end() ? nullptr : known->second.facts.get();
+    const LockFacts* facts = known == locks_.end() ? nullptr : &known->second.facts;
     const bool exists = facts != nullptr && known->second.exists;
     const VolumeLock lock = DescribeLock(volume, std::move(holders), facts);
     const size_t hash = HashOf(lock);

@@ -8,6 +8,7 @@
 // sweep finds a lock that was not written. The destructor ends a call in progress. `client` and
 // everything in `inputs` outlive it.
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,7 +20,7 @@
 #include "fencing/failover/array_actions.h"
 #include "fencing/failover/object_cache.h"
 #include "fencing/failover/volume_lock.h"
-#include "fencing/kube/informer.h"
+#include "fencing/kube/reflector.h"
 
 namespace lunkeeper::fencing {
 
@@ -35,10 +36,10 @@ struct LockPublisherInputs {
   std::function<DeviceDetail(const NodeId&, const VolumeId&)> find_detail = {};
 };
 
-class VolumeLockPublisher {
+class VolumeLockPublisher final : private kube::WatchSink {
  public:
   VolumeLockPublisher(kube::KubeClient& client, LockPublisherInputs inputs);
-  ~VolumeLockPublisher();
+  ~VolumeLockPublisher() override;
 
   // Compares the locks of the array's next volumes with the poll, and begins to write what differs.
   void OnArrayPoll(const ArrayPoll& poll, Instant now);
@@ -50,8 +51,9 @@ class VolumeLockPublisher {
     VolumeId from;  // the last volume of the previous sweep; empty: begin with the first
   };
   struct Known {
-    std::shared_ptr<const LockFacts> facts;
-    bool exists = true;        // false: the object is gone; its times are kept, as its grant may still exist
+    LockFacts facts;
+    bool exists = false;       // false: the object is gone; its times are kept, as its grant may still exist
+    uint32_t list = 0;         // the number of the last list that had it
     size_t verified_hash = 0;  // of the lock that the object was last found to show
   };
   struct Write {
@@ -67,7 +69,15 @@ class VolumeLockPublisher {
   std::vector<Write> PlanWrites(const ArrayId& array, Holders held, const VolumeId& from, VolumeId& to);
   VolumeLock DescribeLock(const VolumeId& volume, std::vector<LockHolder> holders,
                           const LockFacts* known) const;
-  void OnLock(const std::string& name, const std::shared_ptr<const LockFacts>& facts);
+  // On the reflector's thread: they post what follows.
+  void OnListStart() override;
+  void OnObject(const kube::Json& object) override;
+  void OnDeleted(const kube::Json& object) override;
+  void OnListEnd() override;
+  void OnLive(bool live) override;
+  void KeepLock(const VolumeId& volume, LockFacts facts);
+  void ForgetLock(const VolumeId& volume);
+  void ForgetUnlisted();
   void SubmitWrites(const std::vector<Write>& writes);
   absl::Status WriteLock(const Write& write);
 
@@ -75,11 +85,12 @@ class VolumeLockPublisher {
   const LockPublisherInputs inputs_;
   bool live_ = false, writing_ = false;
   std::map<ArrayId, Sweep> sweeps_;
+  uint32_t list_ = 0;
   std::map<VolumeId, Known> locks_;
   std::string error_;  // of the thread that writes
   std::stop_source end_;
   const std::unique_ptr<Workers> worker_;
-  std::unique_ptr<kube::Informer<LockFacts>> informer_;  // last: its thread uses the others
+  const std::unique_ptr<kube::Reflector> reflector_;  // last: its thread uses the others
 };
 
 }  // namespace lunkeeper::fencing
