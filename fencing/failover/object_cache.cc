@@ -57,18 +57,19 @@ std::string NamespaceOf(const std::string& key) { return key.substr(0, key.find(
 }  // namespace
 
 void ObjectCache::OnNode(const std::string& name, std::shared_ptr<const NodeFacts> facts) {
-  if (facts == nullptr) {
-    nodes_.erase(name);
-    return report_(NodeGone{NodeName(name)});
-  }
-  nodes_[name] = std::move(facts);
-  ReportNode(name);
+  KnownNode& known = nodes_[name];
+  known.facts = std::move(facts);
+  if (known.facts != nullptr) return ReportNode(name, known);
+  if (known.id == nullptr) nodes_.erase(name);
+  report_(NodeGone{NodeName(name)});
 }
 
 // A CSINode may arrive before its Node, which is reported with the node id once it comes.
-void ObjectCache::OnNodeId(const std::string& node, const NodeId* node_id) {
-  StoreOrErase(node_ids_, node, node_id);
-  if (nodes_.contains(node)) ReportNode(node);
+void ObjectCache::OnNodeId(const std::string& name, std::shared_ptr<const NodeId> id) {
+  KnownNode& known = nodes_[name];
+  known.id = std::move(id);
+  if (known.facts != nullptr) return ReportNode(name, known);
+  if (known.id == nullptr) nodes_.erase(name);
 }
 
 // The pod is dropped and added anew, because its claims may differ. A pod's volumes cannot change, but a new
@@ -96,8 +97,8 @@ void ObjectCache::OnVolume(const std::string& name, std::shared_ptr<const Volume
   const std::string& claim = facts->claim;
   const auto& [key, kept] = *volumes_.emplace(name, facts).first;
   if (!kept->volume.empty()) volume_names_.emplace(kept->volume.value(), &key);
-  bound_.erase(claim);  // its key is text of the facts before
-  bound_.emplace(claim, facts.get());
+  bound_.erase(claim);  // of the facts before
+  bound_.insert(facts.get());
   ReportPodsOf(claim);
 }
 
@@ -136,7 +137,10 @@ void ObjectCache::OnStorageClass(const std::string& name, const FailoverPolicy* 
     if (facts->storage_class == name) ReportPodsOf(facts->claim);
 }
 
-const NodeFacts* ObjectCache::FindNode(const NodeName& name) const { return FindIn(nodes_, name.value()); }
+const NodeFacts* ObjectCache::FindNode(const NodeName& name) const {
+  const KnownNode* known = FindIn(nodes_, name.value());
+  return known == nullptr ? nullptr : known->facts.get();
+}
 const PodFacts* ObjectCache::FindPod(const PodId& pod) const { return FindIn(pods_, pod.value()); }
 
 const VolumeFacts* ObjectCache::FindVolume(const std::string& name) const { return FindIn(volumes_, name); }
@@ -163,13 +167,13 @@ bool ObjectCache::IsUsedOn(const NodeName& node, const VolumeId& volume) const {
   });
 }
 
-void ObjectCache::ReportNode(const std::string& name) {
-  const NodeFacts& facts = *nodes_.at(name);
+void ObjectCache::ReportNode(const std::string& name, const KnownNode& known) const {
+  const NodeFacts& facts = *known.facts;
   Node node;
   node.name = NodeName(name);
   node.uid = facts.uid;
   node.version = facts.version;
-  if (const NodeId* id = FindIn(node_ids_, name); id != nullptr) node.node_id = *id;
+  if (known.id != nullptr) node.node_id = *known.id;
   node.ready = facts.ready;
   node.exempt = facts.exempt;
   node.out_of_service = facts.out_of_service;
@@ -187,7 +191,7 @@ void ObjectCache::ReportPodsOf(const std::string& claim) {
 
 const VolumeFacts* ObjectCache::FindVolumeOfClaim(const std::string& claim) const {
   const auto found = bound_.find(claim);
-  return found == bound_.end() ? nullptr : found->second;
+  return found == bound_.end() ? nullptr : *found;
 }
 
 void ObjectCache::ReportPod(const std::string& key) {

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "fencing/core/event.h"
 #include "fencing/failover/facts.h"
 
@@ -24,7 +25,7 @@ class ObjectCache {
 
   // Each takes the new facts of one object; null: it is gone.
   void OnNode(const std::string& name, std::shared_ptr<const NodeFacts> facts);
-  void OnNodeId(const std::string& node, const NodeId* node_id);
+  void OnNodeId(const std::string& name, std::shared_ptr<const NodeId> id);
   void OnPod(const std::string& key, std::shared_ptr<const PodFacts> facts);
   void OnVolume(const std::string& name, std::shared_ptr<const VolumeFacts> facts);
   void OnNamespace(const std::string& name, const FailoverPolicy* policy);
@@ -41,7 +42,19 @@ class ObjectCache {
   bool IsUsedOn(const NodeName& node, const VolumeId& volume) const;
 
  private:
-  void ReportNode(const std::string& name);
+  // Either may be there without the other.
+  struct KnownNode {
+    std::shared_ptr<const NodeFacts> facts;
+    std::shared_ptr<const NodeId> id;  // of the driver that is registered there
+  };
+  struct ByClaim {
+    using is_transparent = void;
+    static std::string_view ClaimOf(std::string_view claim) { return claim; }
+    static std::string_view ClaimOf(const VolumeFacts* volume) { return volume->claim; }
+    size_t operator()(const auto& of) const { return std::hash<std::string_view>()(ClaimOf(of)); }
+    bool operator()(const auto& a, const auto& b) const { return ClaimOf(a) == ClaimOf(b); }
+  };
+  void ReportNode(const std::string& name, const KnownNode& known) const;
   void ReportPod(const std::string& key);
   void ReportPodsOf(const std::string& claim);
   void ForgetPod(const std::string& key);
@@ -52,8 +65,7 @@ class ObjectCache {
   const VolumeFacts* FindVolumeOfClaim(const std::string& claim) const;
 
   const std::function<void(decltype(Event::what))> report_;
-  std::map<std::string, std::shared_ptr<const NodeFacts>> nodes_;
-  std::map<std::string, NodeId> node_ids_;
+  std::map<std::string, KnownNode> nodes_;
   std::map<std::string, std::shared_ptr<const PodFacts>> pods_;
   std::map<std::string, std::shared_ptr<const VolumeFacts>> volumes_;
   // PersistentVolumes' names by volume id. Both point into `volumes_`, as there may be 30,000 of them.
@@ -61,7 +73,7 @@ class ObjectCache {
   // By claim, which is text of the facts: keys of `pods_`; and the facts in `volumes_`, of which there may be
   // several for one claim: it is bound to the last.
   std::unordered_multimap<std::string_view, const std::string*> claimants_;
-  std::unordered_map<std::string_view, const VolumeFacts*> bound_;
+  absl::flat_hash_set<const VolumeFacts*, ByClaim, ByClaim> bound_;
   std::map<std::string, FailoverPolicy> namespaces_, classes_;
 };
 

@@ -237,7 +237,7 @@ TEST_CASE("our taint leads back to the whole name of its NodeFence, however long
   facts.taints = kube::ToText(WithTaint(R"([{"key":"other","effect":"NoExecute"}])", TaintValueOf(node)));
   Heard heard;
   heard.objects.OnNode(name, std::make_shared<const NodeFacts>(facts));
-  heard.objects.OnNodeId(name, &node);
+  heard.objects.OnNodeId(name, std::make_shared<const NodeId>(node));
   CHECK(heard.nodes[name].taint == node.value());
   CHECK(heard.nodes[name].node_id == node);
   CHECK(kube::ToText(WithTaint(facts.taints, "")) == R"([{"effect":"NoExecute","key":"other"}])");

@@ -70,7 +70,7 @@ Watches::Watches(kube::KubeClient& client, WatchHandlers handlers, Executor& exe
   ObjectCache& to = handlers_.objects;
   Add<NodeFacts>({kube::kNodes}, ReadNode, [&to](const auto& key, const auto& now) { to.OnNode(key, now); });
   Add<NodeId>({kube::kCsiNodes}, ReadNodeId,
-              [&to](const auto& key, const auto& now) { to.OnNodeId(key, now.get()); });
+              [&to](const auto& key, const auto& now) { to.OnNodeId(key, now); });
   Add<PodFacts>(
       {kube::kPods}, [own = handlers_.own_namespace](const auto& pod) { return ReadPod(pod, own); },
       [&to](const auto& key, const auto& now) { to.OnPod(key, now); });
