@@ -21,7 +21,7 @@ bool HeldBefore(const ArraySide::Held& held, const VolumeId& volume) { return he
 void ForgetSigns(IndexedMap<NodeId, NodeEvidence>& nodes, const ArrayChannel& channel) {
   for (auto& [id, node] : nodes) {
     for (auto& side : node.arrays)
-      if (side.array == &channel) side.heartbeat.reset(), side.io.reset();
+      if (side.array == &channel) side.ForgetSigns();
   }
 }
 
@@ -59,7 +59,18 @@ void StorageSign::NoteMissed(Instant latest, const Look& look) {
   missed = look.is_sparse() || look.asked - counts_from >= look.others_heard;
 }
 
+void ArraySide::ForgetSigns() {
+  heartbeat.reset();
+  if (use_) use_->io.reset();
+}
+
+ArraySide::Use& ArraySide::EnsureUse() {
+  if (!use_) use_ = std::make_unique<Use>();
+  return *use_;
+}
+
 ArraySide::Held& ArraySide::AddHolding(const VolumeId& volume) {
+  auto& holdings = EnsureUse().holdings;
   const auto at = std::lower_bound(holdings.begin(), holdings.end(), volume, HeldBefore);
   if (at != holdings.end() && at->volume == volume) return *at;
   const auto index = at - holdings.begin();
@@ -71,13 +82,18 @@ ArraySide::Held& ArraySide::AddHolding(const VolumeId& volume) {
 }
 
 const ArraySide::Held* ArraySide::FindHolding(const VolumeId& volume) const {
+  const auto& holdings = use().holdings;
   const auto at = std::lower_bound(holdings.begin(), holdings.end(), volume, HeldBefore);
   return at != holdings.end() && at->volume == volume ? &*at : nullptr;
 }
 
+void ArraySide::ForgetHoldings(uint64_t last_view) {
+  if (use_) std::erase_if(use_->holdings, [&](const auto& held) { return held.view != last_view; });
+}
+
 std::optional<Instant> ArraySide::UncountedAt() const {
   std::optional<Instant> latest;
-  for (const auto& held : holdings) latest = std::max(latest, held.uncounted_at);
+  for (const auto& held : use().holdings) latest = std::max(latest, held.uncounted_at);
   return latest;
 }
 
@@ -153,8 +169,7 @@ void Evidence::NoteHoldings(const ArrayView& view, Instant now, ArrayChannel& ch
   channel.holdings = seen;
   for (auto& [id, node] : nodes_)
     for (auto& side : node.arrays)
-      if (side.array == &channel)
-        std::erase_if(side.holdings, [&](const auto& each) { return each.view != channel.views; });
+      if (side.array == &channel) side.ForgetHoldings(channel.views);
 }
 
 // A count that nobody could read is no sign of life, and none of its absence. What it has risen by when it is
@@ -166,16 +181,17 @@ void Evidence::NoteCommands(const Holding& holding, Instant now, ArrayChannel& c
     ++channel.uncounted;
     return;
   }
+  auto& io = side.EnsureUse().io;
   // A counter that fell has begun anew: nobody knows of any I/O.
   if (holding.commands > held.commands) {
     auto from = held.was_counted() ? look.asked - look.since_last : held.counted_at;
-    if (side.io && side.io->until == now) from = std::max(from, side.io->from);
-    side.io.emplace(from, now, look);
+    if (io && io->until == now) from = std::max(from, io->from);
+    io.emplace(from, now, look);
     // At the first view after an outage the command may be long ago.
     if (channel.since < now && held.was_counted())
       channel.heard.NoteLife(holding.node, look.asked, now, look.gap());
-  } else if (side.io && side.io->until < now) {  // and it did no other
-    side.io->NoteMissed(side.io->until, look);
+  } else if (io && io->until < now) {  // and it did no other
+    io->NoteMissed(io->until, look);
   }
   held.commands = holding.commands;
   held.counted_at = look.asked;

@@ -3,6 +3,7 @@
 // nothing fails. Times are the observer's.
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -87,7 +88,7 @@ struct ArraySide {
   uint64_t heartbeat_sequence = 0;
   // It has landed some there, if only before an outage of the array.
   bool has_heartbeats() const { return heartbeat || heartbeat_sequence != 0; }
-  std::optional<StorageSign> io;
+  void ForgetSigns();
   struct Held {
     VolumeId volume;
     uint64_t commands = 0;  // completed
@@ -100,13 +101,27 @@ struct ArraySide {
     std::optional<Instant> uncounted_at = {};
     bool was_counted() const { return !uncounted_at || *uncounted_at <= counted_at; }
   };
-  std::vector<Held> holdings;  // in order of volume
+  struct Use {  // of its volumes
+    std::optional<StorageSign> io;
+    std::vector<Held> holdings;  // in order of volume
+  };
+  const Use& use() const {
+    static const Use kNone;
+    return use_ ? *use_ : kNone;
+  }
+  Use& EnsureUse();
   Held& AddHolding(const VolumeId& volume);
   const Held* FindHolding(const VolumeId& volume) const;
-  bool has_grants() const { return !holdings.empty(); }
+  void ForgetHoldings(uint64_t last_view);  // all that this one did not have
+  bool has_grants() const { return !use().holdings.empty(); }
   bool HoldsVolume(const VolumeId& volume) const { return FindHolding(volume) != nullptr; }
   // The last view that did not count all of its commands; empty: none.
   std::optional<Instant> UncountedAt() const;
+
+ private:
+  // Null: it never had a grant there. Most nodes have heartbeats at more arrays than they have grants at, and
+  // each tick goes over a hundred thousand sides.
+  std::unique_ptr<Use> use_;
 };
 
 }  // namespace lunkeeper::fencing

@@ -56,7 +56,7 @@ std::optional<Instant> NodeEvidence::GrantedAt(const ArrayId& array, const Volum
 VolumesByArray NodeEvidence::HeldVolumes() const {
   VolumesByArray held;
   for (const auto& side : arrays)
-    for (const auto& holding : side.holdings) held[side.array->id].insert(holding.volume);
+    for (const auto& holding : side.use().holdings) held[side.array->id].insert(holding.volume);
   return held;
 }
 

@@ -90,7 +90,7 @@ void Evidence::LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant
   for (const auto& side : node.arrays) {
     if (!side.array->up) continue;
     const auto start = LatestOf(window_, node.met_at, side.array->since, side.array->heard.since);
-    const auto quiet = side.array->SilenceSince(side.io, start, now, settings_.look);
+    const auto quiet = side.array->SilenceSince(side.use().io, start, now, settings_.look);
     const auto seen_for = SeenFor(side, now);
     signals.io_seen_for = std::min(signals.io_seen_for, seen_for);
     // Without a heartbeat LUN only I/O shows life, so an idle node is as quiet as a dead one there.
@@ -104,7 +104,7 @@ void Evidence::LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant
     signals.io_quiet_for = std::min(signals.io_quiet_for, quiet);
     signals.storage_silent_for = std::min({signals.storage_silent_for, quiet, heartbeat_silent_for});
     // A moment's failure is a reconnect.
-    const bool hangs = std::any_of(side.holdings.begin(), side.holdings.end(), [&](const auto& held) {
+    const bool hangs = std::ranges::any_of(side.use().holdings, [&](const auto& held) {
       const auto since = node.hanging_since.find(held.volume);
       return since != node.hanging_since.end() && now - LatestOf(start, since->second) >= settings_.path_lost;
     });
@@ -131,7 +131,7 @@ void Evidence::LookAtSilence(const NodeId& id, const NodeEvidence& node, Instant
   for (const auto& side : node.arrays) {
     signals.met |= side.heartbeat && side.heartbeat->until >= node.met_at;
     if (!side.array->up || !CanTellOf(id, side, now)) continue;
-    for (const auto* sign : {&side.heartbeat, &side.io}) {
+    for (const auto* sign : {&side.heartbeat, &side.use().io}) {
       if (!*sign) continue;
       from = std::max(from, std::optional((*sign)->from));
       until = std::max(until, std::optional((*sign)->until));

@@ -26,7 +26,7 @@ class UseCollector {
         use.has_device = true;
       }
     if (const ArraySide* side = node.Find(array_))
-      for (const ArraySide::Held& held : side->holdings) UseAt(held.volume, NameOf(id));
+      for (const ArraySide::Held& held : side->use().holdings) UseAt(held.volume, NameOf(id));
   }
   void AddPod(const Pod& pod) {
     const auto volumes = pod.volumes.find(array_);
