@@ -40,7 +40,8 @@ absl::Status NotMadeFor(const GrantRequest& request, const VolumeUses& uses);
 struct GrantFilter {
   VolumeId volume;
   NodeId node;
-  // Only who has which volume, and how: without connections, and so without secrets.
+  // Only who has which volume, how, and with which limits. The rest may be missing; connections, and so
+  // secrets, always are.
   bool holders_only = false;
 };
 

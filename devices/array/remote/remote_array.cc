@@ -284,14 +284,17 @@ class RemoteArrayImpl final : public RemoteArray,
 
  private:
   absl::StatusOr<std::vector<Grant>> ListHolders(v1::ListGrantsRequest request) {
-    const KeptHolders::Kept kept = holders_.Get();
+    KeptHolders::Kept kept = holders_.Get();
     request.set_known_version(kept.version);
     v1::ListGrantsResponse response;
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncListGrants, request, &response));
-    if (response.unchanged()) return *kept.grants;
-    const auto grants = std::make_shared<const std::vector<Grant>>(ReadAll<Grant>(response.grants()));
-    holders_.KeepAnswer({response.version(), grants});
-    return *grants;
+    if (response.unchanged()) return kept.AsGrants();
+    std::vector<Holder> holders;
+    holders.reserve(static_cast<size_t>(response.grants_size()));
+    for (const v1::Grant& grant : response.grants()) holders.emplace_back(wire::FromMessage(grant));
+    kept = {response.version(), std::make_shared<const std::vector<Holder>>(std::move(holders))};
+    holders_.KeepAnswer(kept);
+    return kept.AsGrants();
   }
 
   template <class Request, class Response>
