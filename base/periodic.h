@@ -1,5 +1,6 @@
 #pragma once
-// Repeats a piece of work on a thread of its own: first at once, then `every` after the end of each run.
+// Repeats a piece of work on a thread of its own: first after `wait`, which is nothing for most, then `every`
+// after the end of each run.
 //
 //   Periodic sweep(absl::Seconds(5), [this] { Sweep(); });
 //
@@ -18,8 +19,10 @@ namespace lunkeeper {
 
 class Periodic {
  public:
-  Periodic(absl::Duration every, std::function<void()> work, Executor& executor = RealExecutor())
-      : every_(every),
+  Periodic(absl::Duration every, std::function<void()> work, Executor& executor = RealExecutor(),
+           absl::Duration wait = absl::ZeroDuration())
+      : wait_(wait),
+        every_(every),
         work_(std::move(work)),
         signal_(executor.MakeSignal()),
         thread_(executor.StartThread([this] { Run(); })) {}
@@ -36,6 +39,10 @@ class Periodic {
 
  private:
   void Run() {
+    if (wait_ > absl::ZeroDuration()) {
+      signal_->WaitFor(wait_);
+      if (stopping_) return;
+    }
     for (;;) {
       work_();
       signal_->WaitFor(every_);
@@ -43,7 +50,7 @@ class Periodic {
     }
   }
 
-  const absl::Duration every_;
+  const absl::Duration wait_, every_;
   const std::function<void()> work_;
   const std::unique_ptr<Signal> signal_;
   std::atomic<bool> stopping_ = false;

@@ -41,6 +41,24 @@ TEST_CASE("waking runs the work before its time, and going does not wait for it"
   CHECK(absl::Now() - began < absl::Minutes(1));
 }
 
+TEST_CASE("a first run that is to wait comes later, or not at all if its owner goes") {
+  std::atomic<int> runs = 0;
+  const absl::Time began = absl::Now();
+  {
+    const Periodic periodic(
+        absl::Milliseconds(1), [&] { ++runs; }, RealExecutor(), absl::Milliseconds(20));
+    CHECK(Reaches(runs, 2));
+    CHECK(absl::Now() - began >= absl::Milliseconds(20));
+  }
+  runs = 0;
+  {
+    const Periodic periodic(
+        absl::Hours(1), [&] { ++runs; }, RealExecutor(), absl::Hours(1));
+  }
+  CHECK(runs == 0);
+  CHECK(absl::Now() - began < absl::Minutes(1));
+}
+
 // The owner's going would wait for the hour, too.
 TEST_CASE("work is repeated although the clock is set back by an hour") {
   std::atomic<int> runs = 0;

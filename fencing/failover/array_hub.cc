@@ -17,6 +17,8 @@ namespace {
 
 // Five polls fit into the time after which a silent node is suspected, so one lost poll decides nothing.
 constexpr absl::Duration kPollEvery = absl::Milliseconds(500);
+// So many arrays begin one after the other within that time.
+constexpr size_t kTurns = 10;
 constexpr Span kFirstAnswer = 5_s;
 constexpr Span kSlow = 1500_ms, kReportEvery = 60_s;
 
@@ -54,7 +56,8 @@ std::vector<ArrayId> ArrayHub::RefreshArrays() {
     auto entry = std::make_unique<Entry>(id, executor_);
     entry->SetArray(array);
     entry->polling = std::make_unique<Periodic>(
-        kPollEvery, [this, at = entry.get()] { PollEntry(*at); }, executor_);
+        kPollEvery, [this, at = entry.get()] { PollEntry(*at); }, executor_,
+        kPollEvery / kTurns * (entries_.size() % kTurns));
     entries_[id] = std::move(entry);
   }
   return gone;

@@ -2,9 +2,10 @@
 // Polls every configured array twice a second and runs commands against it. Each array has its own polling
 // thread and eight workers, so a hung array delays no other. LostArrays reports arrays
 // whose poll fails, and arrays that have not answered for 5 s since they were configured. A slow array delays
-// its own polls; the log warns of it once a minute. What late answers are worth is the core's to say. An
-// array of which two polls wait to be taken in is not polled meanwhile: with 10,000 nodes each has a
-// megabyte, and a busy machine would fill its memory with them.
+// its own polls; the log warns of it once a minute. What late answers are worth is the core's to say. With
+// 10,000 nodes each poll has a megabyte, and a busy machine would fill its memory with them: so polls of
+// several arrays begin at different times, and an array of which two polls wait to be taken in is not polled
+// meanwhile.
 //
 // One thread calls the methods. `polled` is called on the arrays' threads. The destructor waits for the calls
 // in progress, which end by the array's own time limits.
