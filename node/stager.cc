@@ -82,10 +82,9 @@ absl::StatusOr<Grant> Stager::AcquireGrant(const StageRequest& request) {
                                      " and this is ", node_.value(), "; publish it to this node"));
   }
   if (grants_ == nullptr) {
-    return RefuseVolume(
-        request.volume,
-        "publish_context is missing, and this node has no source of grants; call ControllerPublishVolume "
-        "first, or give this node a controller to ask");
+    return RefuseVolume(request.volume,
+                        "publish_context is missing, and this node has no source of grants; call "
+                        "ControllerPublishVolume first, or give this node a controller to ask");
   }
   const absl::Duration wait = request.deadline - kAnswerTime - absl::Now();
   const WantedUse use{request.capability.access,
@@ -273,7 +272,8 @@ absl::StatusOr<FilesystemType> Stager::MakeFilesystem(const StageRequest& reques
     return RefuseVolume(request.volume, absl::StrCat("it is blank", device.read_only ? " and read-only" : "",
                                                      "; stage it writable once"));
   const FilesystemType type = request.capability.type.value_or(FilesystemType::kExt4);
-  RETURN_IF_ERROR(filesystem_.Make(device.path, type, request.deadline - kAnswerTime));
+  RETURN_IF_ERROR(
+      filesystem_.Make({device.path, type, request.volume.value()}, request.deadline - kAnswerTime));
   FAIL_POINT("node.stage.formatted");
   return type;
 }

@@ -41,7 +41,7 @@ struct FilesystemProbe {
   std::string description{};  // in words: "LVM2_member", "a gpt partition table", "data that is not known"
 };
 
-// An unmounted file system, to be changed by tools that write to it.
+// An unmounted file system, to be made or changed by tools that write to it.
 struct UnmountedFilesystem {
   std::string device;
   FilesystemType type = FilesystemType::kExt4;
@@ -64,7 +64,7 @@ class Filesystem {
   virtual absl::StatusOr<FilesystemProbe> Probe(const std::string& device, absl::Time deadline) = 0;
   // FAILED_PRECONDITION unless the device is blank: this call checks that again, and no tool is given a
   // force flag.
-  virtual absl::Status Make(const std::string& device, FilesystemType type, absl::Time deadline) = 0;
+  virtual absl::Status Make(const UnmountedFilesystem& filesystem, absl::Time deadline) = 0;
   // Repairs an unmounted file system where it asks for that, and only what needs no decision. Before that it
   // repairs what a GrowUnmounted of this volume left when it was killed on this node, or continues one that a
   // deadline cut short. Nothing for XFS, which replays its log when it is mounted, nor for what this kernel

@@ -28,7 +28,7 @@ TEST_CASE("a zeroed device is blank, and only that is formatted") {
   CHECK(found->uuid.size() == 36);
   CHECK(found->device_bytes == SizeFor(type));
   CHECK(found->filesystem_bytes == SizeFor(type));
-  CHECK(absl::IsFailedPrecondition(f.filesystem->Make(device.path(), type, Soon())));
+  CHECK(absl::IsFailedPrecondition(f.filesystem->Make({device.path(), type, kVolume}, Soon())));
   CHECK(f.filesystem->Check({device.path(), type, kVolume}, Soon()).ok());
 }
 
@@ -59,7 +59,8 @@ TEST_CASE("somebody's data is recognised wherever it is, and left alone") {
   WriteAt(device.path(), sample.at, sample.bytes);
   const std::string before = Digest(device.path());
   CHECK(f.ContentOf(device) == Content::kForeign);
-  CHECK(absl::IsFailedPrecondition(f.filesystem->Make(device.path(), FilesystemType::kExt4, Soon())));
+  CHECK(absl::IsFailedPrecondition(
+      f.filesystem->Make({device.path(), FilesystemType::kExt4, kVolume}, Soon())));
   CHECK(Digest(device.path()) == before);
 }
 
@@ -94,7 +95,7 @@ TEST_CASE("a device that cannot be read is an error, and never blank") {
   ScratchLoop device(directory, "disk", kSmall);
   REQUIRE(::truncate(device.file().c_str(), 0) == 0);
   CHECK(absl::IsUnavailable(f.filesystem->Probe(device.path(), Soon()).status()));
-  CHECK_FALSE(f.filesystem->Make(device.path(), FilesystemType::kExt4, Soon()).ok());
+  CHECK_FALSE(f.filesystem->Make({device.path(), FilesystemType::kExt4, kVolume}, Soon()).ok());
   CHECK(absl::IsNotFound(f.filesystem->Probe("/dev/no-such-device", Soon()).status()));
 }
 
@@ -102,7 +103,7 @@ TEST_CASE("a file system too small for its tool fails with the tool's words") {
   FilesystemFixture f;
   testing::TempDir directory;
   ScratchLoop device(directory, "disk", 16 * kMiB);
-  const absl::Status status = f.filesystem->Make(device.path(), FilesystemType::kXfs, Soon());
+  const absl::Status status = f.filesystem->Make({device.path(), FilesystemType::kXfs, kVolume}, Soon());
   CHECK(absl::IsInternal(status));
   CHECK(std::string(status.message()).find("mkfs.xfs") != std::string::npos);
   CHECK(f.ContentOf(device) == Content::kBlank);

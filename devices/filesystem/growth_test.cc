@@ -104,8 +104,9 @@ TEST_CASE("a tool that outlived the program that started it is not joined by a s
   const absl::Status ran = UntilBegun([&] {
     return runner.RunTool(device.path(), {"true", device.path()}, In(500)).status();
   });
-  const absl::Status made =
-      UntilBegun([&] { return filesystem->Make(device.path(), FilesystemType::kExt4, In(500)); });
+  const absl::Status made = UntilBegun([&] {
+    return filesystem->Make({device.path(), FilesystemType::kExt4, kVolume}, In(500));
+  });
   for (const absl::Status& status : {ran, made}) {
     INFO(status);
     CHECK(absl::IsAborted(status));
@@ -119,7 +120,7 @@ TEST_CASE("a device that is let go a moment later is formatted by the same call"
   ScratchLoop device(directory, "disk", 16 * kMiB);
   const auto filesystem = MakeToolFilesystem(records.path());
   const ExclusiveUser killed(device.path(), "anything", 1);
-  CHECK(filesystem->Make(device.path(), FilesystemType::kExt4, Soon()) == absl::OkStatus());
+  CHECK(filesystem->Make({device.path(), FilesystemType::kExt4, kVolume}, Soon()) == absl::OkStatus());
 }
 
 TEST_CASE("what keeps a device is named by the call that refuses it") {
@@ -127,7 +128,7 @@ TEST_CASE("what keeps a device is named by the call that refuses it") {
   ScratchLoop device(directory, "disk", 16 * kMiB);
   const auto filesystem = MakeToolFilesystem(records.path());
   const ExclusiveUser user(device.path(), "vgscan", 600);
-  const absl::Status status = filesystem->Make(device.path(), FilesystemType::kExt4, Soon());
+  const absl::Status status = filesystem->Make({device.path(), FilesystemType::kExt4, kVolume}, Soon());
   INFO(status);
   CHECK(absl::IsFailedPrecondition(status));
   CHECK(Mentions(status, absl::StrCat("vgscan (process ", user.number(), ")")));
@@ -141,7 +142,7 @@ TEST_CASE("a format that a deadline cuts short goes on, and the next call has wh
   std::optional<ScratchLoop> device;
   const auto filesystem = MakeToolFilesystem(records.path());
   const auto make = [&](absl::Time deadline) {
-    return filesystem->Make(device->path(), FilesystemType::kExt4, deadline);
+    return filesystem->Make({device->path(), FilesystemType::kExt4, kVolume}, deadline);
   };
   absl::Status status;
   // A busy machine may look for the tool's end so late that it has come in time.
@@ -161,7 +162,7 @@ TEST_CASE("a format that a deadline cuts short goes on, and the next call has wh
 // A volume's device with an ext4 that holds files, and is smaller than it.
 struct GrowthFixture {
   GrowthFixture() {
-    REQUIRE(filesystem->Make(device.path(), FilesystemType::kExt4, Soon()).ok());
+    REQUIRE(filesystem->Make({device.path(), FilesystemType::kExt4, kVolume}, Soon()).ok());
     Mounted([this] {
       for (int file = 0; file < 40; ++file)
         std::ofstream(absl::StrCat(mount.path(), "/", file)) << Content(file);

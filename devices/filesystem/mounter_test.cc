@@ -18,7 +18,7 @@ constexpr uint64_t kSize = 320 * kMiB;  // mkfs.xfs wants 300
 
 struct MountFixture {
   explicit MountFixture(FilesystemType of_type = FilesystemType::kExt4) : type(of_type) {
-    REQUIRE(filesystem->Make(device.path(), type, Soon()).ok());
+    REQUIRE(filesystem->Make({device.path(), type, kVolume}, Soon()).ok());
   }
 
   absl::Status MountAt(const std::string& at, const ScratchLoop& from, bool read_only = false,

@@ -110,14 +110,16 @@ int GrowMountedExt4(const char* device, const char* mount_point) {
 }
 
 // Of a tool that failed.
-void WipeRemains(const std::string& device, absl::Time deadline) {
-  const absl::Status wiped = WipeUnfinished(device, deadline);
+void WipeRemains(const UnmountedFilesystem& filesystem, absl::Time deadline) {
+  const absl::Status wiped = WipeUnfinished(filesystem.device, deadline);
   if (wiped.ok()) return;
   LogWarn("filesystem",
-          "what a failed format left on a device cannot be wiped now. The next format does that; but if the "
-          "device grows before one has succeeded, the remains pass for data: delete such a volume, if no pod "
+          "what a failed format left on a volume cannot be wiped now. The next format does that; but if the "
+          "volume grows before one has succeeded, the remains pass for data: delete such a volume, if no pod "
           "has ever started with it",
-          {{"device", device}, {"error", std::string(wiped.message())}});
+          {{"volume", filesystem.volume},
+           {"device", filesystem.device},
+           {"error", std::string(wiped.message())}});
 }
 
 class ToolFilesystem final : public Filesystem {
@@ -137,7 +139,8 @@ class ToolFilesystem final : public Filesystem {
     return ClassifyImage(image);
   }
 
-  absl::Status Make(const std::string& device, FilesystemType type, absl::Time deadline) override {
+  absl::Status Make(const UnmountedFilesystem& filesystem, absl::Time deadline) override {
+    const auto& [device, type, volume] = filesystem;
     RETURN_IF_ERROR(tools_.AwaitTool(device, deadline));
     ASSIGN_OR_RETURN(std::string uuid, ReadMark(device, deadline));
     const bool has_begun = tools_.HasTool(device, MakeCommand(device, type, uuid));
@@ -155,7 +158,7 @@ class ToolFilesystem final : public Filesystem {
     FAIL_POINT("filesystem.make.marked");
     const Words command = MakeCommand(device, type, uuid);
     ASSIGN_OR_RETURN(const CommandResult made, tools_.RunTool(device, command, deadline));
-    if (made.exit_code != 0) WipeRemains(device, deadline);
+    if (made.exit_code != 0) WipeRemains(filesystem, deadline);
     RETURN_IF_ERROR(StatusOfTool(command, made));
     FAIL_POINT("filesystem.make.made");
     RETURN_IF_ERROR(ClearUnfinished(device, deadline));

@@ -24,7 +24,7 @@ TEST_CASE("a format that was cut short at any time is recognised and done again"
   bool cut = false;
   for (absl::Duration time = absl::Milliseconds(1);; time += absl::Milliseconds(2)) {
     REQUIRE(time < absl::Seconds(10));
-    const absl::Status status = f.filesystem->Make(device.path(), type, absl::Now() + time);
+    const absl::Status status = f.filesystem->Make({device.path(), type, kVolume}, absl::Now() + time);
     if (status.ok()) break;
     cut = true;
     INFO(status << " after " << time);
@@ -44,7 +44,7 @@ TEST_CASE("what a format left that found no room is not in the way when the devi
   MountPoint pool(directory, "pool");
   REQUIRE(Shell("mount -t tmpfs -o size=1200k none " + pool.path()));
   ScratchLoop device(directory, "pool/disk", 4 * SizeFor(type));
-  const absl::Status status = f.filesystem->Make(device.path(), type, Soon());
+  const absl::Status status = f.filesystem->Make({device.path(), type, kVolume}, Soon());
   INFO(status);
   REQUIRE(absl::IsInternal(status));
   REQUIRE(Shell("mount -o remount,size=100% " + pool.path()));
@@ -75,7 +75,7 @@ std::string LogOfFailedFormat() {
   const testing::CapturedLog log(directory / "log");
   std::atomic<bool> over = false;
   std::jthread user([&] { UseAfterTool(device, over); });
-  const absl::Status made = f.filesystem->Make(device.path(), FilesystemType::kXfs, Soon());
+  const absl::Status made = f.filesystem->Make({device.path(), FilesystemType::kXfs, kVolume}, Soon());
   over = true;
   user.join();
   INFO(made);
@@ -90,7 +90,8 @@ TEST_CASE("where what a failed format left cannot be wiped, the log says so, and
     log = LogOfFailedFormat();
     return !log.empty();
   }));
-  CHECK_THAT(log, Catch::Contains("cannot be wiped") && Catch::Contains("delete such a volume"));
+  CHECK_THAT(log, Catch::Contains("cannot be wiped") && Catch::Contains(absl::StrCat("volume=", kVolume)) &&
+                      Catch::Contains("delete such a volume"));
 }
 
 TEST_CASE("what an unfinished format left is wiped before the next") {
@@ -124,7 +125,7 @@ TEST_CASE("a file system that is used is not formatted again, whatever its files
   REQUIRE(f.mounter->Unmount(point.path(), false, Soon()).ok());
   REQUIRE(ReadMark(device.path(), Soon()).value() == ReadMark(marked.path(), Soon()).value());
   CHECK(f.ContentOf(device) == Content::kFilesystem);
-  CHECK(absl::IsFailedPrecondition(f.filesystem->Make(device.path(), type, Soon())));
+  CHECK(absl::IsFailedPrecondition(f.filesystem->Make({device.path(), type, kVolume}, Soon())));
 }
 
 // A format that was killed, and the next one just after it has begun.

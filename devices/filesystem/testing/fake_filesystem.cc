@@ -41,11 +41,12 @@ absl::StatusOr<FilesystemProbe> FakeFilesystem::Probe(const std::string& device,
   return result;
 }
 
-absl::Status FakeFilesystem::Make(const std::string& device, FilesystemType type, absl::Time) {
+absl::Status FakeFilesystem::Make(const UnmountedFilesystem& filesystem, absl::Time) {
   absl::MutexLock lock(&mu_);
   RETURN_IF_ERROR(Record("Make"));
-  ASSIGN_OR_RETURN(const uint64_t size, FileSize(device));
-  made_[device] = {.content = Content::kFilesystem, .type = type, .filesystem_bytes = size};
+  ASSIGN_OR_RETURN(const uint64_t size, FileSize(filesystem.device));
+  made_[filesystem.device] = {
+      .content = Content::kFilesystem, .type = filesystem.type, .filesystem_bytes = size};
   return absl::OkStatus();
 }
 

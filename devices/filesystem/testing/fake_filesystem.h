@@ -14,7 +14,7 @@ class FakeFilesystem final : public Filesystem {
  public:
   absl::Status PrepareRaw(const std::string& device, absl::Time deadline) override;
   absl::StatusOr<FilesystemProbe> Probe(const std::string& device, absl::Time deadline) override;
-  absl::Status Make(const std::string& device, FilesystemType type, absl::Time deadline) override;
+  absl::Status Make(const UnmountedFilesystem& filesystem, absl::Time deadline) override;
   absl::Status Check(const UnmountedFilesystem& filesystem, absl::Time deadline) override;
   absl::Status GrowUnmounted(const UnmountedFilesystem& filesystem, absl::Time deadline) override;
   absl::Status GrowMounted(const std::string& device, const std::string& mount_point, FilesystemType type,

@@ -37,7 +37,7 @@ struct FilesystemFixture {
     return found->content;
   }
   void Make(const ScratchLoop& device, FilesystemType type) {
-    const absl::Status status = filesystem->Make(device.path(), type, Soon());
+    const absl::Status status = filesystem->Make({device.path(), type, kVolume}, Soon());
     INFO(status);
     REQUIRE(status.ok());
   }
