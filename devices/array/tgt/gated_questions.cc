@@ -54,8 +54,7 @@ absl::Status GatedQuestions::RegisterOpened(const GrantRow& grant,
 }
 
 absl::Status GatedQuestions::CheckOnlyOwn(const GrantRow& grant) {
-  const absl::Status found = AskAnew(grant, [this, grant] { return CheckFound(grant); });
-  return absl::IsFailedPrecondition(found) ? found : absl::OkStatus();
+  return AskAnew(grant, [this, grant] { return CheckFound(grant); });
 }
 
 void GatedQuestions::EndClientsOf(const GrantRow& grant) {

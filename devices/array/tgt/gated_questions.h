@@ -44,8 +44,8 @@ class GatedQuestions {
       ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status RegisterOpened(const GrantRow& grant, const std::shared_ptr<std::set<std::string>>& before)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Of a LUN that is open: FAILED_PRECONDITION: somebody else has its image open, too. Any other trouble is
-  // none.
+  // Before a LUN that is open is closed to be opened anew. An error: BeginOpening would fail as well, so it
+  // stays as it is. FAILED_PRECONDITION: somebody else has its image open, too.
   absl::Status CheckOnlyOwn(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
   // Of a LUN that an earlier agent has opened, and registered. Outside the gate: it waits for as long as the
   // store is silent.

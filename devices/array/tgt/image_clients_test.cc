@@ -138,6 +138,20 @@ TEST_CASE_METHOD(SharedImage, "who is seen by a registration that was given up i
   CHECK(store.ended().empty());
 }
 
+// Else a growth would close that LUN, and could not open it again until the store has answered.
+TEST_CASE_METHOD(SharedImage,
+                 "no LUN is closed while a registration of its image that was given up goes on") {
+  store.shown = {"first"};
+  REQUIRE(questions.CheckOnlyOwn(grants[0]) == absl::OkStatus());
+  REQUIRE(Begin(grants[1]) == absl::OkStatus());
+  store.silent = true;
+  CHECK(absl::IsUnavailable(questions.RegisterOpened(grants[1], before)));
+  CHECK(absl::IsUnavailable(questions.CheckOnlyOwn(grants[0])));
+  store.silent = false;
+  store.answers.Notify();
+  CHECK(Eventually([&] { return questions.CheckOnlyOwn(grants[0]).ok(); }));
+}
+
 TEST_CASE("gateway clients: who is seen in the place of one that was shut out is somebody else") {
   const GatewayClients clients(NoPool(), {{"lk/v", {"own"}}});
   CHECK(absl::IsFailedPrecondition(clients.CheckOnlyOwn("lk/v", {"stranger"})));
