@@ -15,8 +15,8 @@ namespace {
 void EndUnlessOpen(Catalogue& catalogue, const ImageStore& images, const GrantRow& grant,
                    absl::FunctionRef<bool(const GrantRow&)> may_be_open) {
   const std::string path = images.VolumePath(grant.volume);
+  if (!images.IsRegistered(path)) return;
   const std::set<std::string> clients = images.ListClients(path);
-  if (clients.empty()) return;
   const auto grants = catalogue.grants().ListGrants(grant.cluster, {.volume = grant.volume, .node = {}});
   if (grants.ok() && std::ranges::none_of(*grants, may_be_open)) images.EndClients(path, clients);
 }

@@ -16,7 +16,7 @@
 
 namespace lunkeeper {
 
-// No tgtd of this number runs, and none is started meanwhile.
+// No tgtd of this number runs, and none is started meanwhile. What it was just opening it is not any more.
 void EndClientsOfTgtd(Catalogue& catalogue, const ImageStore& images, int tgtd);
 // tgtd has closed the image of this grant. The caller is inside the volume's gate.
 void EndClientsOfClosed(Catalogue& catalogue, const ImageStore& images, const GrantRow& grant);

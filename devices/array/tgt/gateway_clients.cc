@@ -88,6 +88,8 @@ absl::StatusOr<std::set<ClientAddress>> GatewayClients::Register(const std::stri
     return absl::UnavailableError(absl::StrCat(
         "image ", image, ": it is seen to be open by nobody but a tgtd that has ended; try again"));
   known_[image].insert(alive.begin(), alive.end());
+  if (const auto ended = ended_.find(image); ended != ended_.end() && ended->second.empty())
+    ended_.erase(ended);  // it is being opened anew
   blocklist_.LookAgain();
   return alive;
 }
@@ -134,9 +136,16 @@ std::set<ClientAddress> GatewayClients::ClientsOf(const std::string& image) cons
   return ClientsIn(known_, image);
 }
 
-void GatewayClients::NoteEnded(const std::string& image, const std::set<ClientAddress>& clients) {
-  if (clients.empty()) return;
+bool GatewayClients::IsRegistered(const std::string& image) const {
   const absl::MutexLock lock(&mu_);
+  return known_.contains(image);
+}
+
+void GatewayClients::NoteEnded(const std::string& image, const std::set<ClientAddress>& clients) {
+  const absl::MutexLock lock(&mu_);
+  const auto known = known_.find(image);
+  const bool is_only_being_opened = known != known_.end() && known->second.empty();
+  if (clients.empty() && (!is_only_being_opened || left_opening_.contains(image))) return;
   ended_[image].insert(clients.begin(), clients.end());
 }
 
@@ -184,6 +193,15 @@ absl::Status GatewayClients::ShutOutEnded() {
   for (const auto& [image, of_image] : ended()) clients.insert(of_image.begin(), of_image.end());
   for (const ClientAddress& client : shut_out()) clients.erase(client);
   return clients.empty() ? absl::OkStatus() : ShutOut(clients, kEndedLasts);
+}
+
+void GatewayClients::EraseEnded(ImageClients& ended, ImageClients& images) const {
+  const absl::MutexLock lock(&mu_);
+  std::erase_if(ended, [this](const auto& image) {
+    mu_.AssertHeld();
+    return !ended_.contains(image.first);
+  });
+  EraseClients(ended, images);
 }
 
 void GatewayClients::ForgetClients(const ImageClients& gone) {

@@ -57,9 +57,11 @@ class GatewayClients {
   // own ones. UNAVAILABLE: it is not seen. FAILED_PRECONDITION: several are new.
   absl::StatusOr<ClientAddress> TakeOpened(const std::string& image, const std::set<ClientAddress>& before,
                                            const std::set<ClientAddress>& seen) ABSL_LOCKS_EXCLUDED(mu_);
-  // Those of an image that were registered, and not forgotten.
+  // An image was registered, and not forgotten; and those of its clients.
+  bool IsRegistered(const std::string& image) const ABSL_LOCKS_EXCLUDED(mu_);
   std::set<ClientAddress> ClientsOf(const std::string& image) const ABSL_LOCKS_EXCLUDED(mu_);
-  // These send nothing more: the process is gone, or has closed the image.
+  // These send nothing more: the process is gone, or has closed the image. None: it was only opening the
+  // image, by a client that is not known. An image that an agent before this one was opening stays so.
   void NoteEnded(const std::string& image, const std::set<ClientAddress>& clients) ABSL_LOCKS_EXCLUDED(mu_);
   ImageClients ended() const ABSL_LOCKS_EXCLUDED(mu_);  // and not forgotten
   // The images of which a registered client was shut out by somebody else: it has not ended, and Ceph
@@ -68,6 +70,9 @@ class GatewayClients {
   // Of one image, or of all.
   absl::Status ShutOutEnded(const std::string& image) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status ShutOutEnded() ABSL_LOCKS_EXCLUDED(mu_);
+  // Takes ended ones, as of ended(), from the record's images. One that is being opened anew since then stays
+  // there, and leaves `ended`.
+  void EraseEnded(ImageClients& ended, ImageClients& images) const ABSL_LOCKS_EXCLUDED(mu_);
   // They are not in the record any more.
   void ForgetClients(const ImageClients& gone) ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -107,6 +107,19 @@ TEST_CASE_METHOD(WithClients,
   CHECK(b.Record().images.empty());
 }
 
+TEST_CASE_METHOD(WithClients,
+                 "gateway lease: an image that tgtd ended on when it just opened it is named no more") {
+  REQUIRE(a.lease->RegisterImage("lk/j", {}) == absl::OkStatus());
+  REQUIRE(a.Record().images.contains("lk/j"));
+  a.lease->clients().NoteEnded("lk/j", {});
+  CHECK(Eventually([&] { return !a.Record().images.contains("lk/j"); }));
+  CHECK(a.Record().images.contains("lk/i"));
+  a.Die();
+  Gateway b(array, "host-b");
+  b.TakeAndServe();
+  CHECK(absl::IsFailedPrecondition(b.lease->clients().CheckOnlyOwn("lk/j", {"stranger"})));
+}
+
 TEST_CASE_METHOD(WithClients, "gateway lease: a record that nobody could read is not written") {
   std::set<ClientAddress> many;
   for (int i = 0; i < 50'000; ++i) many.insert(absl::StrCat("127.0.0.1:0/", i));

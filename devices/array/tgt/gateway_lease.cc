@@ -367,11 +367,11 @@ absl::Status GatewayLease::RegisterImage(const std::string& image, const std::se
 
 // Not in the tick: while monitors answer nobody, fences end all the same.
 void GatewayLease::ForgetEnded() {
-  const ImageClients ended = clients_.ended();
+  ImageClients ended = clients_.ended();
   if (ended.empty()) return;
   absl::Status forgotten = clients_.ShutOutEnded();
   if (forgotten.ok())
-    forgotten = ChangeRecord([&](GatewayRecord& record) { EraseClients(ended, record.images); });
+    forgotten = ChangeRecord([&](GatewayRecord& record) { clients_.EraseEnded(ended, record.images); });
   if (forgotten.ok()) return clients_.ForgetClients(ended);
   const absl::MutexLock lock(&mu_);
   if (!lost_) LogWarn("array", std::string(forgotten.message()));

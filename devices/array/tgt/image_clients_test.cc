@@ -28,11 +28,14 @@ const CephPool& NoPool() {
 // One image, with the rules of the real store, and what Ceph would show of it.
 class ShownStore final : public BareStore {
  public:
-  explicit ShownStore(const Clients& registered) : clients_(NoPool(), {{kPath, registered}}) {}
+  explicit ShownStore(const ImageClients& record) : clients_(NoPool(), record) {}
   std::string VolumePath(const VolumeId&) const override { return kPath; }
   absl::StatusOr<Clients> ListOpeners(const std::string& path) const override {
     if (const absl::Status own = clients_.CheckOnlyOwn(path, shown); !own.ok()) return own;
     return shown;
+  }
+  absl::Status NoteOpening(const std::string& path) const override {
+    return clients_.Register(path, {}).status();
   }
   absl::StatusOr<std::string> RegisterOpened(const std::string& path, const Clients& before,
                                              const std::function<bool()>& is_awaited) const override {
@@ -43,11 +46,13 @@ class ShownStore final : public BareStore {
     if (const auto named = clients_.Register(path, {*opened}); !named.ok()) return named.status();
     return opened;
   }
+  bool IsRegistered(const std::string& path) const override { return clients_.IsRegistered(path); }
   Clients ListClients(const std::string& path) const override { return clients_.ClientsOf(path); }
   void EndClients(const std::string& path, const Clients& ended) const override {
     clients_.NoteEnded(path, ended);
   }
   Clients ended() const { return clients_.ended()[kPath]; }
+  bool has_ended() const { return clients_.ended().contains(kPath); }
 
   inline static const std::string kPath = "lk/v";
   Clients shown;
@@ -75,7 +80,7 @@ struct SharedImage {
   const TempDir directory;
   std::unique_ptr<Catalogue> catalogue = Catalogue::Open(directory / "catalogue.db", "a1").value();
   std::vector<GrantRow> grants;
-  ShownStore store{{"first", "killed"}};
+  ShownStore store{ImageClients{{ShownStore::kPath, {"first", "killed"}}}};
   GatedQuestions questions{*catalogue, store};
   std::shared_ptr<Clients> before;
 };
@@ -138,6 +143,27 @@ TEST_CASE_METHOD(SharedImage, "who is seen by a registration that was given up i
   CHECK(store.ended().empty());
 }
 
+// In the record it would pass for one that a gateway before was opening, and so would anybody's client.
+TEST_CASE_METHOD(SharedImage, "an image that tgtd ended on when it just opened it is being opened no more") {
+  const ShownStore unused{ImageClients{}};
+  GatedQuestions opening{*catalogue, unused};
+  EndClientsOfTgtd(*catalogue, unused, grants[0].tgtd);
+  CHECK_FALSE(unused.has_ended());
+  REQUIRE(opening.BeginOpening(grants[0], std::make_shared<Clients>()) == absl::OkStatus());
+  EndClientsOfTgtd(*catalogue, unused, grants[0].tgtd + 1);
+  CHECK_FALSE(unused.has_ended());
+  EndClientsOfTgtd(*catalogue, unused, grants[0].tgtd);
+  CHECK(unused.has_ended());
+  REQUIRE(opening.BeginOpening(grants[0], std::make_shared<Clients>()) == absl::OkStatus());
+  CHECK_FALSE(unused.has_ended());  // by the next tgtd
+}
+
+TEST_CASE_METHOD(SharedImage, "an image that a gateway before was opening when it ended stays so") {
+  const ShownStore left{ImageClients{{ShownStore::kPath, {}}}};
+  EndClientsOfTgtd(*catalogue, left, grants[0].tgtd);
+  CHECK_FALSE(left.has_ended());
+}
+
 // Else a growth would close that LUN, and could not open it again until the store has answered.
 TEST_CASE_METHOD(SharedImage,
                  "no LUN is closed while a registration of its image that was given up goes on") {
@@ -184,6 +210,21 @@ TEST_CASE("gateway clients: an image that was being opened and is closed is like
   GatewayClients clients(NoPool(), {{"lk/v", {}}});
   clients.ForgetClients({{"lk/v", {}}});
   CHECK(absl::IsFailedPrecondition(clients.CheckOnlyOwn("lk/v", {"stranger"})));
+}
+
+TEST_CASE("gateway clients: an image that is opened anew stays in the record, which others leave") {
+  GatewayClients clients(NoPool(), {});
+  for (const std::string image : {"lk/anew", "lk/ended"}) {
+    REQUIRE(clients.Register(image, {}).ok());
+    clients.NoteEnded(image, {});
+  }
+  ImageClients ended = clients.ended(), record = {{"lk/anew", {}}, {"lk/ended", {}}};
+  REQUIRE(clients.Register("lk/anew", {}).ok());
+  clients.EraseEnded(ended, record);
+  clients.ForgetClients(ended);
+  CHECK(record == ImageClients{{"lk/anew", {}}});
+  CHECK(clients.IsRegistered("lk/anew"));
+  CHECK_FALSE(clients.IsRegistered("lk/ended"));
 }
 
 TEST_CASE("gateway clients: one that was left while an image was opened is passed over in that image alone") {

@@ -30,15 +30,25 @@ ImageOpenings::ImageOpenings(std::string mark) : mark_(std::move(mark)) {
   marked_ = true;
 }
 
+absl::Status ImageOpenings::CheckNotBlamed(Generation grant) const {
+  const SteadyLock lock(&mu_);
+  return BlameOf(grant);
+}
+
 absl::Status ImageOpenings::BeginOpening(Generation grant) {
   const SteadyLock lock(&mu_);
+  const absl::Status blamed = BlameOf(grant);
+  return blamed.ok() ? TakeTurn(grant) : blamed;
+}
+
+absl::Status ImageOpenings::BlameOf(Generation grant) const {
   const auto blamed = blamed_.find(grant);
   const auto now = std::chrono::steady_clock::now();
   if (blamed != blamed_.end() && now < blamed->second.until)
     return absl::UnavailableError(absl::StrCat(
         "tgtd hung while it opened this image, and opens it again in ",
         absl::FormatDuration(absl::Ceil(absl::FromChrono(blamed->second.until - now), absl::Seconds(1)))));
-  return TakeTurn(grant);
+  return absl::OkStatus();
 }
 
 absl::Status ImageOpenings::BeginClosing(Generation grant) {

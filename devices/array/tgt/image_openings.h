@@ -35,6 +35,8 @@ class ImageOpenings {
   // `mark`: the file for the next agent; empty: none. What an agent before this one left there counts as
   // being opened for long.
   explicit ImageOpenings(std::string mark = "");
+  // Before anything is asked for an opening that BeginOpening would refuse. UNAVAILABLE: tgtd hung with it.
+  absl::Status CheckNotBlamed(Generation grant) const ABSL_LOCKS_EXCLUDED(mu_);
   // Waits for the one before. UNAVAILABLE: tgtd hung with this image, and it is too early to try again; or
   // the one before takes long, and tgtd has not answered since; or many wait.
   absl::Status BeginOpening(Generation grant) ABSL_LOCKS_EXCLUDED(mu_);
@@ -67,11 +69,12 @@ class ImageOpenings {
     return !opening_ || !opening_->is_waited_for;
   }
 
+  absl::Status BlameOf(Generation grant) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   absl::Status TakeTurn(Generation grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetOpening() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string mark_;
-  SteadyMutex mu_;
+  mutable SteadyMutex mu_;
   std::optional<Opening> opening_ ABSL_GUARDED_BY(mu_);  // not answered
   bool marked_ ABSL_GUARDED_BY(mu_) = false;             // the file may be there
   std::map<Generation, Blame> blamed_ ABSL_GUARDED_BY(mu_);

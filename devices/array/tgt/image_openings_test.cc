@@ -35,6 +35,16 @@ TEST_CASE("an image that tgtd hung on is not opened early since there was nothin
   CHECK(absl::IsUnavailable(openings.BeginOpening(1)));
 }
 
+TEST_CASE("it is known beforehand that an image is not opened, for tgtd hung on it") {
+  TempDir directory;
+  std::ofstream(directory / "opening") << 7;
+  ImageOpenings openings(directory / "opening");
+  CHECK(openings.CheckNotBlamed(7) == absl::OkStatus());
+  REQUIRE(openings.BlameImage());
+  CHECK(absl::IsUnavailable(openings.CheckNotBlamed(7)));
+  CHECK(openings.CheckNotBlamed(8) == absl::OkStatus());
+}
+
 TEST_CASE("an image that tgtd has only just begun to open is not blamed when it does not answer") {
   ImageOpenings openings;
   CHECK(openings.BeginOpening(1) == absl::OkStatus());

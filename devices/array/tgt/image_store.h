@@ -81,8 +81,9 @@ class ImageStore {
                                                      const std::function<bool()>& /*is_awaited*/) const {
     return std::string();
   }
-  // The store's own clients by which tgtd has, or had, this image open; that some of them send nothing more,
-  // since their tgtd is gone or has closed the image; and the images of which somebody else shut one out.
+  // Whether tgtd has, had or was to have this image open by clients of the store; by which; that some (none:
+  // one that is not known) have ended, with tgtd or the LUN; and the images of which one is shut out.
+  virtual bool IsRegistered(const std::string&) const { return false; }
   virtual std::set<std::string> ListClients(const std::string&) const { return {}; }
   virtual void EndClients(const std::string&, const std::set<std::string>&) const {}
   virtual absl::StatusOr<std::set<std::string>> FindShutOut() const { return std::set<std::string>(); }

@@ -57,6 +57,7 @@ class RbdStore final : public ImageStore {
   absl::StatusOr<std::string> RegisterOpened(const std::string& path, const std::set<std::string>& before,
                                              const std::function<bool()>& is_awaited) const override;
   void ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>& list_open) const override;
+  bool IsRegistered(const std::string& path) const override { return lease_->clients().IsRegistered(path); }
   std::set<std::string> ListClients(const std::string& path) const override {
     return lease_->clients().ClientsOf(path);
   }

@@ -167,6 +167,8 @@ absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume
     RETURN_IF_ERROR(tgt_->SetTargetParameter(target, name, value));
   RETURN_IF_ERROR(AllowDigests(target, volume.spec.digests));
   if (around.opening && absl::IsAlreadyExists(made)) RETURN_IF_ERROR(CloseFound(grant));
+  // Else the store would note for a later gateway what tgtd does not open.
+  if (around.opening) RETURN_IF_ERROR(openings_.CheckNotBlamed(grant.generation));
   if (around.opening) RETURN_IF_ERROR(around.opening());
   RETURN_IF_ERROR(MakeLun(grant, volume, backing));
   if (around.opened) RETURN_IF_ERROR(around.opened());

@@ -349,6 +349,23 @@ TEST_CASE("a volume that cannot be put back after a restart of tgtd is told to w
   CHECK(Eventually([&] { return CanWrite(grant->connection, 1, 'x'); }));
 }
 
+// On Ceph a program that opens it then would be taken for that tgtd's by the next gateway.
+TEST_CASE_METHOD(WithOneSilent, "an image that tgtd hung on is not noted as being opened while it is not") {
+  const GrantRow row = AddGrant(grants[2].volume);
+  std::ofstream(options.pool_dir + "/opening") << row.generation;
+  BeginAgent();
+  REQUIRE(table->openings().BlameImage());
+  const auto volume = catalogue->volumes().FindVolume(row.cluster, row.volume);
+  const LunBacking backing = {.path = store.VolumePath(row.volume), .may_be_silent_alone = true};
+  bool is_noted = false;
+  const AroundOpening around = {.opening = [&] {
+    is_noted = true;
+    return absl::OkStatus();
+  }};
+  CHECK(absl::IsUnavailable(table->OpenTarget(row, volume->volume, backing, around)));
+  CHECK_FALSE(is_noted);
+}
+
 // As where one placement group of Ceph is inactive: the rest of the image answers.
 TEST_CASE_METHOD(WithOneSilent,
                  "a volume of which one command hangs goes on when it cannot be closed to grow") {
