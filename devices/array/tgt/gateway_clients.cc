@@ -111,7 +111,8 @@ absl::Status GatewayClients::CheckOnlyOwn(const std::string& image,
   if (unknown.size() <= (left_opening_.contains(image) ? 1 : 0)) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "image ", image, " is open elsewhere, by ", absl::StrJoin(unknown, ", "),
-      " (`rbd status` shows it): end that program. One that was killed is forgotten after 30 s"));
+      " (`rbd status` shows it): end that program, but not this host's tgtd, which may be opening the image "
+      "for another node: then try again. One that was killed is forgotten after 30 s"));
 }
 
 absl::StatusOr<ClientAddress> GatewayClients::TakeOpened(const std::string& image,

@@ -41,10 +41,7 @@ absl::Status StillDraining(const std::vector<GrantRow>& grants, const absl::Stat
 }  // namespace
 
 absl::Status GrantTargets::RestoreTargets(const std::vector<Generation>& heartbeat_luns, bool taken_over) {
-  {
-    const absl::MutexLock lock(&held_mu_);
-    held_.clear();
-  }
+  held_.ForgetAll();
   ASSIGN_OR_RETURN(const std::vector<TgtTarget> there, table_.ReadFromTgtd());
   // Before the rows are read: what has an account now and no row then is gone for good. A live target without
   // its account would ask for no secret.
@@ -140,9 +137,8 @@ absl::Status GrantTargets::RestoreAsked(Restorations asked) {
   // and its target deleted, just before the target is made here; RetryHeld then deletes it again.
   for (const auto& [name, restoration] : asked)
     RETURN_IF_ERROR(HoldTarget(restoration, absl::UnavailableError("its image does not answer")));
-  const absl::MutexLock lock(&held_mu_);
   LogInfo("array", "the targets are back",
-          {{"targets", absl::StrCat(count)}, {"held", absl::StrCat(held_.size())}});
+          {{"targets", absl::StrCat(count)}, {"held", absl::StrCat(held_.ListHeld().size())}});
   return absl::OkStatus();
 }
 
@@ -165,32 +161,21 @@ absl::Status GrantTargets::RestoreTarget(const Restoration& restoration, const B
 // that tgtd has open goes on as it was: its sessions may need nothing of what is wrong.
 absl::Status GrantTargets::HoldTarget(const Restoration& restoration, const absl::Status& why) {
   if (!restoration.is_open) RETURN_IF_ERROR(table_.HoldTarget(restoration.grant));
-  NoteHeld(restoration, why);
+  held_.Hold(restoration, why);
   return absl::OkStatus();
 }
 
-void GrantTargets::NoteHeld(const Restoration& restoration, const absl::Status& why) {
-  const GrantRow& grant = restoration.grant;
-  LogError("array", absl::StrCat("put back volume ", grant.volume.value(), ": ", why.message(),
-                                 "; trying again every second"));
-  const absl::MutexLock lock(&held_mu_);
-  held_.insert_or_assign(grant.generation, restoration);
-}
-
 void GrantTargets::RetryHeld() {
-  std::map<Generation, Restoration> held;
-  {
-    const absl::MutexLock lock(&held_mu_);
-    held = held_;
-  }
+  std::map<Generation, Restoration> held = held_.ListHeld();
   Restorations asked;
-  for (const auto& [generation, restoration] : held) {
+  for (auto& [generation, restoration] : held) {
     const auto grant = catalogue_.grants().FindGeneration(generation);
     if (!grant.ok()) continue;
     if (!grant->has_value()) {
       DeleteHeld(restoration);
     } else if (!(*grant)->releasing) {
-      AskStore({**grant, restoration.is_open}, asked);
+      restoration.grant = **grant;
+      AskStore(restoration, asked);
     }
   }
   while (const auto answered = asked.empty() ? std::nullopt : questions_.TakeAnswer(kTickWaits)) {
@@ -206,17 +191,18 @@ void GrantTargets::TryOpenHeld(const Restoration& restoration, const Backing& ba
   if (!pass.has_value()) return;
   // A growth may have held it anew since the store was asked, then without a LUN: made ready like that, the
   // target would tell its node "not found", and nobody would look again.
-  if (!IsHeldAs(restoration)) return;
+  if (!held_.IsHeldAs(restoration)) return;
   // Of one that was released while the store was asked, nobody would delete a target that is held again.
   if (!IsWanted(grant).value_or(false)) return;
   // A call may have opened it since; or before it was held, outside the gate.
   const bool is_open = restoration.is_open || table_.IsOpen(grant);
+  if (restoration.is_new && is_open) return held_.ForgetHeld(grant);
   if (!restoration.is_open && backing.ok()) table_.ForgetOpen(grant);
   absl::Status opened = backing.status();
   if (opened.ok())
     opened = restoration.is_open ? table_.ResumeOpen(grant, *backing) : OpenTarget(grant, *backing);
   if (opened.ok()) {
-    ForgetHeld(grant.generation);  // inside the gate, in which a growth may hold it again
+    held_.ForgetHeld(grant);  // inside the gate, in which a growth may hold it again
     LogInfo("array", "a volume is put back that could not be before", {{"volume", grant.volume.value()}});
   } else if (!is_open) {
     table_.HoldTarget(grant).IgnoreError();  // again: a growth in between has set it ready
@@ -229,7 +215,7 @@ void GrantTargets::DeleteHeld(const Restoration& restoration) {
   const auto pass = gates_.Enter(restoration.grant.volume, absl::InfinitePast());
   if (!pass.has_value()) return;
   if (restoration.is_open || table_.DrainTarget(restoration.grant).value_or(false))
-    ForgetHeld(restoration.grant.generation);
+    held_.ForgetHeld(restoration.grant);
 }
 
 // Read again, inside the gate: a fence may have marked it since the caller read its row, and a target that is
@@ -237,6 +223,14 @@ void GrantTargets::DeleteHeld(const Restoration& restoration) {
 absl::StatusOr<bool> GrantTargets::IsWanted(const GrantRow& grant) {
   ASSIGN_OR_RETURN(const std::optional<GrantRow> now, catalogue_.grants().FindGeneration(grant.generation));
   return now.has_value() && !now->releasing;
+}
+
+// Nobody knows whether this node calls again, and others may wait: beside a LUN on Ceph that is half open, by
+// a client that is not registered, no other node's is opened.
+absl::Status GrantTargets::OpenGranted(const GrantRow& grant) {
+  const absl::Status opened = OpenTarget(grant);
+  if (!opened.ok()) held_.Hold({.grant = grant, .is_new = true}, opened);
+  return opened;
 }
 
 absl::Status GrantTargets::OpenTarget(const GrantRow& grant, const std::optional<LunBacking>& backing) {
@@ -269,7 +263,7 @@ absl::Status GrantTargets::ReopenLun(const GrantRow& grant, absl::Duration most)
   absl::Status opened = goes_on ? table_.LetIn(grant) : OpenTarget(grant, backing);
   if (opened.ok()) opened = table_.EndPause(grant);
   if (!opened.ok()) {
-    NoteHeld({grant}, opened);
+    held_.Hold({grant}, opened);
     return opened;
   }
   if (!is_left) return closed.status();

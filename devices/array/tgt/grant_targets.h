@@ -23,6 +23,7 @@
 #include "absl/time/time.h"
 #include "devices/array/tgt/catalogue.h"
 #include "devices/array/tgt/gated_questions.h"
+#include "devices/array/tgt/held_targets.h"
 #include "devices/array/tgt/image_questions.h"
 #include "devices/array/tgt/image_store.h"
 #include "devices/array/tgt/targets.h"
@@ -44,8 +45,11 @@ class GrantTargets {
         tgtd_(tgtd),
         gated_questions_(catalogue, images) {}
 
-  // Makes the target of a grant, unless it is being released. The caller is inside the gate. `backing`: what
-  // the store has answered already; without it the store is asked, until the grant is to be released.
+  // Makes the target of a grant, unless it is being released. The caller is inside the gate. After an error
+  // RetryHeld goes on with it.
+  absl::Status OpenGranted(const GrantRow& grant);
+  // The same once. `backing`: what the store has answered already; without it the store is asked, until the
+  // grant is to be released.
   absl::Status OpenTarget(const GrantRow& grant, const std::optional<LunBacking>& backing = std::nullopt);
   // Has tgtd close a target's image and open it anew, so that the LUN is as large as the image, and Ceph has
   // another client. The caller is inside the gate. The store is asked first, until the grant is to be
@@ -58,9 +62,9 @@ class GrantTargets {
   void ReleaseLeftOvers() ABSL_LOCKS_EXCLUDED(releases_mu_);
   // How long ReleaseLeftOvers has been trying at the oldest of them; zero without one.
   absl::Duration OldestRelease() const ABSL_LOCKS_EXCLUDED(releases_mu_);
-  // One attempt at each target that could not be made after a restart of tgtd; those of grants that are gone
-  // are deleted. Called about once a second.
-  void RetryHeld() ABSL_LOCKS_EXCLUDED(held_mu_);
+  // One attempt at each target that could not be made, after a restart of tgtd or by a call; those of grants
+  // that are gone are deleted. Called about once a second.
+  void RetryHeld();
   // Ends every target's sessions, and closes its image after its last command (TargetTable::CloseTarget).
   // DEADLINE_EXCEEDED: not all are closed.
   absl::Status CloseTargets(absl::Duration within);
@@ -71,11 +75,6 @@ class GrantTargets {
   absl::Status RestoreTargets(const std::vector<Generation>& heartbeat_luns, bool taken_over);
 
  private:
-  // A target to be made, or one that `is_open` and may have had its image opened anew.
-  struct Restoration {
-    GrantRow grant;
-    bool is_open = false;
-  };
   // What the store was asked about, by the question's name.
   using Restorations = std::map<std::string, Restoration>;
   using Backing = absl::StatusOr<LunBacking>;
@@ -85,25 +84,13 @@ class GrantTargets {
   void AskStore(const Restoration& restoration, Restorations& asked);
   Backing LookAtImage(const GrantRow& grant, const std::string& path);
   absl::Status RestoreAsked(Restorations asked);
-  absl::Status RestoreTarget(const Restoration& restoration, const Backing& backing)
-      ABSL_LOCKS_EXCLUDED(held_mu_);
-  absl::Status HoldTarget(const Restoration& restoration, const absl::Status& why)
-      ABSL_LOCKS_EXCLUDED(held_mu_);
-  void NoteHeld(const Restoration& restoration, const absl::Status& why) ABSL_LOCKS_EXCLUDED(held_mu_);
+  absl::Status RestoreTarget(const Restoration& restoration, const Backing& backing);
+  absl::Status HoldTarget(const Restoration& restoration, const absl::Status& why);
   // False: its commands are not over, and the LUN is left as it is.
   absl::StatusOr<bool> CloseTarget(const GrantRow& grant);
   absl::StatusOr<bool> IsWanted(const GrantRow& grant);
   void TryOpenHeld(const Restoration& restoration, const Backing& backing);
-  void DeleteHeld(const Restoration& restoration) ABSL_LOCKS_EXCLUDED(held_mu_);
-  bool IsHeldAs(const Restoration& restoration) ABSL_LOCKS_EXCLUDED(held_mu_) {
-    const absl::MutexLock lock(&held_mu_);
-    const auto held = held_.find(restoration.grant.generation);
-    return held != held_.end() && held->second.is_open == restoration.is_open;
-  }
-  void ForgetHeld(Generation generation) ABSL_LOCKS_EXCLUDED(held_mu_) {
-    const absl::MutexLock lock(&held_mu_);
-    held_.erase(generation);
-  }
+  void DeleteHeld(const Restoration& restoration);
   // True when it is gone.
   absl::StatusOr<bool> TryRelease(const GrantRow& grant);
   // Of each; there is one at least. False: also of a grant that is not tried, since tgtd does not answer.
@@ -121,8 +108,7 @@ class GrantTargets {
   using SteadyTime = std::chrono::steady_clock::time_point;
   mutable absl::Mutex releases_mu_;
   std::map<Generation, SteadyTime> releases_ ABSL_GUARDED_BY(releases_mu_);  // and when each was seen first
-  absl::Mutex held_mu_;
-  std::map<Generation, Restoration> held_ ABSL_GUARDED_BY(held_mu_);
+  HeldTargets held_;
   GatedQuestions gated_questions_;
   ImageQuestions<LunBacking> questions_;  // last: its threads use the others
 };

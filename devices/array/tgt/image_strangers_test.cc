@@ -112,11 +112,28 @@ TEST_CASE_METHOD(OfOneTgtd, "on Ceph: a LUN lets nobody in while its client is n
   {
     const ShownAs shown([&](const ClientAddress& client) { return first.contains(client) ? client : ""; });
     CHECK(absl::IsUnavailable(cluster->grants().AcquireGrant(next, absl::ZeroDuration()).status()));
+    CHECK(NamedOf(*this, volume) == first);
   }
-  CHECK(NamedOf(*this, volume) == first);
   const Grant b = Acquire(volume, kB);
   CHECK(NamedOf(*this, volume).size() == 2);
   for (const Grant& grant : {a, b}) CHECK(CanWrite(grant.connection, 0, 'a'));
+}
+
+// The node whose LUN it is does not call again.
+TEST_CASE_METHOD(OfOneTgtd, "on Ceph: a LUN whose client was not seen keeps other nodes away for seconds") {
+  const VolumeId volume = Make("v");
+  Acquire(volume, kA);
+  const std::set<ClientAddress> first = NamedOf(*this, volume);
+  const auto acquire = [&](const NodeId& node) {
+    const GrantRequest request = {.volume = volume, .node = node, .access = Access::kSharedWrite};
+    return cluster->grants().AcquireGrant(request, absl::ZeroDuration()).status();
+  };
+  {
+    const ShownAs shown([&](const ClientAddress& client) { return first.contains(client) ? client : ""; });
+    CHECK(absl::IsUnavailable(acquire(kB)));
+  }
+  CHECK(Eventually([&] { return acquire(NodeId("node-c.1")).ok(); }));
+  CHECK(NamedOf(*this, volume).size() == 3);
 }
 
 // As one that died between the two: its tgtd has the image open by a client that nobody knows.

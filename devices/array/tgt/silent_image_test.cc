@@ -181,6 +181,30 @@ TEST_CASE_METHOD(WithOneSilent, "an image that is not registered for long has on
   CHECK(Eventually([&] { return questions.RegisterOpened(RowOf(grants[0]), before).ok(); }));
 }
 
+// Its node may not call again, and on Ceph no other node can get the volume beside it.
+TEST_CASE_METHOD(WithOneSilent, "a LUN that a call could not register is opened by itself, and only once") {
+  store.SilenceRegistering(grants[2].volume);
+  Serve();
+  const GrantRow row = AddGrant(grants[2].volume);
+  const auto open = [&] {
+    const auto pass = gates.Enter(row.volume, absl::Now() + absl::Minutes(1));
+    return targets->OpenGranted(row);
+  };
+  CHECK(absl::IsUnavailable(open()));
+  store.LetAnswer();
+  const bool calls_again = GENERATE(false, true);
+  if (calls_again) CHECK(Eventually([&] { return open().ok(); }));
+  std::unique_ptr<PlainInitiator> initiator;
+  REQUIRE(Eventually([&] {
+    auto login = PlainInitiator::Login(table->ConnectionOf(row));
+    if (login.ok()) initiator = *std::move(login);
+    return initiator != nullptr;
+  }));
+  absl::SleepFor(absl::Seconds(3));  // some ticks
+  CHECK(initiator->Write(0, 'x'));
+  daemon.reset();
+}
+
 TEST_CASE_METHOD(WithOneSilent,
                  "an image that falls silent when tgtd has opened it keeps no other volume away") {
   store.SilenceRegistering(grants[2].volume);

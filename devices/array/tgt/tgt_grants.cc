@@ -113,7 +113,7 @@ absl::StatusOr<Grant> TgtGrants::TryAcquire(const GrantRequest& request) {
                                                       parts_.MakeSecrets(cluster_, request.node), tgtds));
   parts_.RememberSequence();
   FAIL_POINT("array.grant.stored");
-  RETURN_IF_ERROR(parts_.servers.TargetsOf(row).OpenTarget(row));
+  RETURN_IF_ERROR(parts_.servers.TargetsOf(row).OpenGranted(row));
   FAIL_POINT("array.grant.open");
   ASSIGN_OR_RETURN(const auto now, parts_.catalogue.grants().FindGeneration(row.generation));
   if (now.has_value() && !now->releasing) {

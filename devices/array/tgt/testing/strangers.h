@@ -13,7 +13,9 @@
 #include <string>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
+#include "absl/synchronization/mutex.h"
 #include "devices/array/tgt/gateway_record.h"
 #include "devices/array/tgt/testing/on_ceph.h"
 #include "devices/array/tgt/testing/replaced_call.h"
@@ -85,11 +87,15 @@ inline std::set<ClientAddress> NamedOf(const OnCeph& on, const VolumeId& volume)
 class ShownAs {
  public:
   using Show = std::function<ClientAddress(const ClientAddress&)>;
-  explicit ShownAs(Show show) : list_(Library().rbd_watchers_list, List) { show_ = std::move(show); }
+  explicit ShownAs(Show show) : list_(Library().rbd_watchers_list, List) {
+    const absl::MutexLock lock(&mu_);
+    show_ = std::move(show);
+  }
 
  private:
   static int List(CephLibrary::Handle image, CephLibrary::Watcher* watchers, size_t* most) {
     const int listed = real_(image, watchers, most);
+    const absl::MutexLock lock(&mu_);  // the array looks too, at its ticks
     size_t left = 0;
     for (size_t i = 0; listed >= 0 && i < *most; ++i) {
       const ClientAddress shown = show_(watchers[i].address);
@@ -103,7 +109,8 @@ class ShownAs {
   }
 
   inline static const auto real_ = Library().rbd_watchers_list;
-  inline static Show show_;
+  inline static absl::Mutex mu_;
+  inline static Show show_ ABSL_GUARDED_BY(mu_);
   const ReplacedCall<decltype(CephLibrary::rbd_watchers_list)> list_;
 };
 
