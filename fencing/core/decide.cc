@@ -176,11 +176,12 @@ bool IsForgotten(const State& state, const NodeId& node) {
   return !state.IsCurrent(node) && !HoldsSomething(state, node) && state.arrays.FencesOf(node).empty();
 }
 
-// What its machine's fence has taken, with all that its pods use beside that.
+// What its machine's fence and its own have taken, with all that its pods use beside that.
 VolumesByArray VolumesOfMachine(const State& state, const NodeId& node) {
   auto volumes = state.PlanForMachine(node).volumes;
-  for (const auto& [array, fence] : state.FencesOfMachine(node))
-    volumes[array].insert(fence.volumes.begin(), fence.volumes.end());
+  for (const auto& fences : {state.FencesOfMachine(node), state.arrays.FencesOf(node)})
+    for (const auto& [array, fence] : fences)
+      volumes[array].insert(fence.volumes.begin(), fence.volumes.end());
   return volumes;
 }
 

@@ -20,10 +20,11 @@ struct DuePod {
   bool looped;  // it crash-loops; else a device of it failed
 };
 
-// The one that the pod has: a node that shares the volume with the one whose pod was kicked has its own.
+// By the pod that is there now: one that was there already when another of the volume was kicked has the
+// device that it had, be that one of its own node's or the one that they share.
 bool IsReplaced(const State& state, const Pod& pod, const VolumeId& volume) {
   return std::ranges::any_of(state.kicked, [&](const auto& kick) {
-    return kick.second.failed.contains(volume) && !kick.second.elsewhere.contains(pod.uid);
+    return kick.second.failed.contains(volume) && !kick.second.beside.contains(pod.uid);
   });
 }
 
@@ -154,7 +155,7 @@ void Kick(State& state, const NodeEvidence& known, const DuePod& due) {
       if (!due.looped && known.heartbeat.failed.contains(volume)) {
         kick.failed.insert(volume);
         for (const auto* other : state.cluster.PodsOf(volume))
-          if (other->node != pod.node) kick.elsewhere.insert(other->uid);
+          if (other->uid != pod.uid) kick.beside.insert(other->uid);
       }
   state.kicked[pod.uid] = std::move(kick);
 }

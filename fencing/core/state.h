@@ -73,8 +73,8 @@ struct CrashLoop {
 // A pod that was asked to start anew.
 struct PodKick {
   Instant at;
-  VolumeSet failed = {};         // those of its volumes whose devices had failed for good, if that is why
-  std::set<Uid> elsewhere = {};  // pods of these on other nodes, which have devices of their own
+  VolumeSet failed = {};      // those of its volumes whose devices had failed for good, if that is why
+  std::set<Uid> beside = {};  // the other pods of these, which have to start anew for themselves
   std::optional<PodLine> looped = {};  // or it crash-looped
 };
 
