@@ -8,8 +8,8 @@
 namespace lunkeeper::fencing {
 
 // Deletes in the ordinary way, by the rules of a move and Settings::kicks in a Settings::kick_window:
-// - a pod one of whose devices failed for good ten seconds ago, whatever the pod does. The pods of one device
-//   are asked once in a window, even if their successors have no better one;
+// - a pod one of whose devices failed for good ten seconds ago, whatever the pod does. Each pod of
+//   a device is asked once in a window, and its successors are not, even if they have no better one;
 // - a pod that crash-loops, by Settings::crash_loops: after an outage of the node each pod once; at any time
 //   one and not its replacements, until none of them has crash-looped for an hour.
 void KickPods(State& state, const NodeId& node, const NodeEvidence& known);
