@@ -68,8 +68,9 @@ TEST_CASE("what nodes died of is told when it changes, and of no volume that is 
 // The core believed its own write that cleared it, and a restore of the cluster has undone that.
 TEST_CASE("what nodes died of is told once more when the same facts come again") {
   Heard heard;
-  const auto charged = std::make_shared<const VolumeFacts>(
-      VolumeFacts{.claim = "db/data", .volume = VolumeId("a1-v1"), .charged = {NodeId("n1.a")}});
+  VolumeFacts facts;
+  facts.claim = "db/data", facts.volume = VolumeId("a1-v1"), facts.charged = {NodeId("n1.a")};
+  const auto charged = std::make_shared<const VolumeFacts>(facts);
   heard.objects.OnVolume("1", charged);
   heard.objects.OnVolume("1", charged);
   REQUIRE(heard.charges.size() == 2);
