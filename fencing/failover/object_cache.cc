@@ -102,8 +102,8 @@ void ObjectCache::OnVolume(const std::string& name, std::shared_ptr<const Volume
   ReportPodsOf(claim);
 }
 
-// Most volumes have none, and are not spoken of. The same facts once more mean that a write of ours came between,
-// and that a restore may have undone it.
+// Most volumes have none, and are not spoken of. The same facts once more mean that a write of ours came
+// between, and that a restore may have undone it.
 void ObjectCache::ReportCharge(const VolumeFacts* before, const VolumeFacts* now) const {
   const VolumeFacts none;
   const bool again = before == now;
