@@ -13,6 +13,9 @@ namespace {
 // As the product has them in spirit: an answer is waited for about two heartbeats of the session, and a
 // device fails when a replacement for its session could not be had in ten seconds.
 constexpr Span kAnswer = 2_s, kReplacement = 10_s;
+// A device has one login under way. Begun sooner, the next one could overtake it, and would then be ended by
+// it.
+constexpr Span kNextLogin = 1_s;
 
 }  // namespace
 
@@ -25,7 +28,7 @@ void DataPath::Attach(const ArrayId& array, const VolumeId& volume, Generation g
   auto& device = devices_[volume];
   // An answer to an older request for a grant: what is there is as new, and works.
   if (device.generation >= generation && !device.failed) return;
-  device = {array, volume, generation, 0, false, world_.now(), std::nullopt, 0};
+  device = {array, volume, generation, 0, false, world_.now(), std::nullopt, 0, {}};
   LogIn(device);
 }
 
@@ -42,6 +45,7 @@ std::vector<Device> DataPath::DetachUnused(const std::function<bool(const Device
 
 void DataPath::LogIn(Device& device) {
   device.session = 0;
+  device.login_at = world_.now();
   const auto attempt = ++device.attempt;
   auto& array = world_.FindArray(device.array);
   world_.Call<uint64_t>(
@@ -131,7 +135,7 @@ void DataPath::Reconnect() {
     if (!device.lost_at) device.lost_at = world_.now();
     if (world_.now() - *device.lost_at > kReplacement) {
       FailDevice(device);
-    } else {
+    } else if (world_.now() - device.login_at >= kNextLogin) {
       LogIn(device);
     }
   }

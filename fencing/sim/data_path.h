@@ -28,6 +28,7 @@ struct Device {
   std::optional<WorldTime> lost_at;  // while it has no session, or a write is not answered
   std::optional<Write> pending;
   uint64_t attempt = 0;  // tells answers of older logins and writes apart
+  WorldTime login_at;    // the last one
 };
 
 class DataPath {
