@@ -42,18 +42,25 @@ bool IsBeingMoved(const State& state, const NodeId& node, const Pod& pod) {
          });
 }
 
+// Where both have a grant, they share the volume, and the other one's says nothing of the pod: that of a
+// machine that is gone may stay for good, as nobody waits for it.
+bool IsOfOtherInstance(const State& state, const NodeId& node, const ArrayId& array, const VolumeId& volume) {
+  return !state.evidence.HoldsVolume(node, array, volume) &&
+         !state.evidence.HeldByOtherInstance(node, array, volume).empty();
+}
+
 // A device of its own failed for good, and array and path work again. No restart of a container brings such a
 // device back: only a new pod gets a new one. While a fence is open its volumes, and no others, are that
 // failover's: one that a person put at one array stays for as long as he wants it. Whether
 // the node has the grant still is not asked: an array that went back in time knows no more of it. But what
-// another instance holds is that one's, and so is the pod.
+// another instance alone holds is that one's, and so is the pod.
 bool NeedsNewDevice(const State& state, const NodeId& node, const NodeEvidence& known, const Pod& pod) {
   if (known.heartbeat.failed.empty() || IsBeingMoved(state, node, pod) || !ReachesAll(state, node, pod))
     return false;
   return std::ranges::any_of(pod.volumes, [&](const auto& entry) {
     return std::ranges::any_of(entry.second, [&](const VolumeId& volume) {
       return known.heartbeat.failed.contains(volume) && !IsReplaced(state, pod, volume) &&
-             state.evidence.HeldByOtherInstance(node, entry.first, volume).empty();
+             !IsOfOtherInstance(state, node, entry.first, volume);
     });
   });
 }
