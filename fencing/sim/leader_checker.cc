@@ -46,9 +46,12 @@ bool Exists(const World& world, const NodeId& id) {
   return node != world.api->nodes().end() && node->second.node_id == id;
 }
 
+// A stream that stands brings heartbeats while nothing comes back. But a node keeps sending on the stream to
+// a process that is gone until its reset comes back, so that a new process may never hear it.
 bool Sees(const World& world, const Replica& replica, const Machine& machine) {
   return Exists(world, machine.id()) && machine.Heartbeats() && world.now() >= replica.hears_from() &&
-         world.Open(machine.endpoint(), replica.endpoint());
+         world.Open(machine.endpoint(), replica.endpoint()) &&
+         (replica.HasHeard(machine.id()) || world.Open(replica.endpoint(), machine.endpoint()));
 }
 
 Sight SightOf(const World& world, const Replica& replica) {

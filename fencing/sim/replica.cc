@@ -3,6 +3,7 @@
 
 #include "fencing/sim/replica.h"
 
+#include <set>
 #include <utility>
 
 #include "devices/array/array_router.h"
@@ -133,6 +134,7 @@ struct Replica::Life {
   // that are not counted yet.
   std::map<const Replica*, WorldTime> answered_at;
   std::map<NodeId, int> uncounted;
+  std::set<NodeId> heard;  // ever
   bool reaped = false;
   std::unique_ptr<Thread> reaper;
 };
@@ -202,6 +204,8 @@ bool Replica::Leads() const {
 }
 
 bool Replica::Watches() const { return running_ && life().failover->Sight().has_value(); }
+
+bool Replica::HasHeard(const NodeId& node) const { return life().heard.contains(node); }
 
 bool Replica::stalled() const { return life().process.stalled(); }
 
@@ -304,6 +308,7 @@ void Replica::OnHeartbeat(Heartbeat heartbeat, HeartbeatReply reply) {
   Life& now = life();
   now.process.Deliver([this, &now, heartbeat = std::move(heartbeat), reply = std::move(reply)] {
     if (!now.failover) return;
+    now.heard.insert(heartbeat.node);
     world_.checker->Hears(*this, heartbeat.node);
     reply(now.failover->OnHeartbeat(heartbeat), now.others.ListReplicas(now.Now()));
   });

@@ -31,6 +31,8 @@ class Replica {
   bool Leads() const;
   // It knows what changes, and could lead.
   bool Watches() const;
+  // This life of it, a heartbeat of that node.
+  bool HasHeard(const NodeId& node) const;
   std::string name() const {
     return "replica" + std::to_string(number_) + "." + std::to_string(lives_.size());
   }
