@@ -33,6 +33,8 @@ absl::StatusOr<LunBacking> GatedQuestions::BackingOf(const GrantRow& grant, absl
 absl::Status GatedQuestions::BeginOpening(const GrantRow& grant,
                                           const std::shared_ptr<std::set<std::string>>& before) {
   const std::string path = images_.VolumePath(grant.volume);
+  // It has no LUN now. An attempt before may have noted one that is not opened, and this one may be refused.
+  EndClientsOf(grant);
   return AskAnew(grant, [this, path, before]() -> absl::Status {
     ASSIGN_OR_RETURN(*before, images_.ListOpeners(path));
     return images_.NoteOpening(path);

@@ -196,13 +196,26 @@ absl::Status GatewayClients::ShutOutEnded() {
   return clients.empty() ? absl::OkStatus() : ShutOut(clients, kEndedLasts);
 }
 
-void GatewayClients::EraseEnded(ImageClients& ended, ImageClients& images) const {
-  const absl::MutexLock lock(&mu_);
+void GatewayClients::KeepEnded(ImageClients& ended) const {
   std::erase_if(ended, [this](const auto& image) {
     mu_.AssertHeld();
     return !ended_.contains(image.first);
   });
+}
+
+void GatewayClients::EraseEnded(ImageClients& ended, ImageClients& images) const {
+  const absl::MutexLock lock(&mu_);
+  KeepEnded(ended);
   EraseClients(ended, images);
+}
+
+// One may have been opened anew while the record was changed; its own change then waits for that one.
+void GatewayClients::ForgetEnded(ImageClients ended) {
+  {
+    const absl::MutexLock lock(&mu_);
+    KeepEnded(ended);
+  }
+  ForgetClients(ended);
 }
 
 void GatewayClients::ForgetClients(const ImageClients& gone) {

@@ -73,6 +73,8 @@ class GatewayClients {
   // Takes ended ones, as of ended(), from the record's images. One that is being opened anew since then stays
   // there, and leaves `ended`.
   void EraseEnded(ImageClients& ended, ImageClients& images) const ABSL_LOCKS_EXCLUDED(mu_);
+  // These, as EraseEnded left them, are not in the record any more.
+  void ForgetEnded(ImageClients ended) ABSL_LOCKS_EXCLUDED(mu_);
   // They are not in the record any more.
   void ForgetClients(const ImageClients& gone) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -83,6 +85,8 @@ class GatewayClients {
   // The ones of them that are not known: neither registered, nor left open by an agent before.
   std::set<ClientAddress> SelectUnknown(const std::string& image, const std::set<ClientAddress>& seen) const
       ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  // Leaves only images of which some client has ended.
+  void KeepEnded(ImageClients& ended) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   bool HasAlive() const ABSL_LOCKS_EXCLUDED(mu_);
 
   const CephPool& pool_;

@@ -372,7 +372,7 @@ void GatewayLease::ForgetEnded() {
   absl::Status forgotten = clients_.ShutOutEnded();
   if (forgotten.ok())
     forgotten = ChangeRecord([&](GatewayRecord& record) { clients_.EraseEnded(ended, record.images); });
-  if (forgotten.ok()) return clients_.ForgetClients(ended);
+  if (forgotten.ok()) return clients_.ForgetEnded(std::move(ended));
   const absl::MutexLock lock(&mu_);
   if (!lost_) LogWarn("array", std::string(forgotten.message()));
 }

@@ -29,6 +29,8 @@ constexpr size_t kReleaseWorkers = 8;
 // long before, though an image takes it a second to open.
 constexpr size_t kRestoreWorkers = 4;
 constexpr absl::Duration kTickWaits = absl::Milliseconds(200);
+// Releases, and a tgtd that starts with the portal closed, wait for a tick. One LUN may take some seconds.
+constexpr absl::Duration kTickTakes = absl::Seconds(5);
 
 absl::Status StillDraining(const std::vector<GrantRow>& grants, const absl::Status& trouble) {
   return absl::DeadlineExceededError(
@@ -178,7 +180,11 @@ void GrantTargets::RetryHeld() {
       AskStore(restoration, asked);
     }
   }
-  while (const auto answered = asked.empty() ? std::nullopt : questions_.TakeAnswer(kTickWaits)) {
+  // An answer that is not taken is the next tick's first one.
+  const SteadyDeadline end(kTickTakes);
+  while (!asked.empty() && !end.IsOver()) {
+    const auto answered = questions_.TakeAnswer(kTickWaits);
+    if (!answered) return;
     const auto own = asked.extract(answered->name);
     if (!own.empty()) TryOpenHeld(own.mapped(), answered->answer);
   }

@@ -164,6 +164,22 @@ TEST_CASE_METHOD(SharedImage, "an image that a gateway before was opening when i
   CHECK_FALSE(left.has_ended());
 }
 
+// The next agent takes one client that nobody knows for the tgtd of before. This one is somebody else's, and
+// was refused all the time.
+TEST_CASE_METHOD(SharedImage, "an image that could not be opened is not named as being opened") {
+  Release(grants[1]);
+  Release(grants[2]);
+  ShownStore alone{ImageClients{}};
+  GatedQuestions opening{*catalogue, alone};
+  const auto saw = std::make_shared<Clients>();
+  REQUIRE(opening.BeginOpening(grants[0], saw) == absl::OkStatus());
+  alone.shown = {"own", "stranger"};
+  REQUIRE(absl::IsFailedPrecondition(opening.RegisterOpened(grants[0], saw)));
+  alone.shown = {"stranger"};  // the tick has closed the LUN
+  REQUIRE(absl::IsFailedPrecondition(opening.BeginOpening(grants[0], saw)));
+  CHECK(alone.has_ended());
+}
+
 // Else a growth would close that LUN, and could not open it again until the store has answered.
 TEST_CASE_METHOD(SharedImage,
                  "no LUN is closed while a registration of its image that was given up goes on") {
@@ -225,6 +241,17 @@ TEST_CASE("gateway clients: an image that is opened anew stays in the record, wh
   CHECK(record == ImageClients{{"lk/anew", {}}});
   CHECK(clients.IsRegistered("lk/anew"));
   CHECK_FALSE(clients.IsRegistered("lk/ended"));
+}
+
+TEST_CASE("gateway clients: an image that is opened anew while the record is changed stays known") {
+  GatewayClients clients(NoPool(), {});
+  REQUIRE(clients.Register("lk/v", {}).ok());
+  clients.NoteEnded("lk/v", {});
+  ImageClients ended = clients.ended(), record = {{"lk/v", {}}};
+  clients.EraseEnded(ended, record);
+  REQUIRE(clients.Register("lk/v", {}).ok());  // which waits for the change, and then writes it again
+  clients.ForgetEnded(ended);
+  CHECK(clients.IsRegistered("lk/v"));
 }
 
 TEST_CASE("gateway clients: one that was left while an image was opened is passed over in that image alone") {
