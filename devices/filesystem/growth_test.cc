@@ -19,6 +19,7 @@
 #include "base/unique_fd.h"
 #include "base/units.h"
 #include "devices/filesystem/device_image.h"
+#include "devices/filesystem/testing/filesystem_fixture.h"
 #include "devices/filesystem/testing/scratch_devices.h"
 #include "devices/filesystem/tool_runner.h"
 

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "base/units.h"
+#include "devices/filesystem/testing/filesystem_fixture.h"
 #include "devices/filesystem/testing/scratch_devices.h"
 
 namespace lunkeeper {

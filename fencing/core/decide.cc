@@ -176,13 +176,23 @@ bool IsForgotten(const State& state, const NodeId& node) {
   return !state.IsCurrent(node) && !HoldsSomething(state, node) && state.arrays.FencesOf(node).empty();
 }
 
-// What its machine's fence and its own have taken, with all that its pods use beside that.
+// What its machine's fence and its own have taken, with all that its pods use beside that. A fence of its own
+// that the leader before may have lifted counts for nothing: the node may have those volumes anew.
 VolumesByArray VolumesOfMachine(const State& state, const NodeId& node) {
   auto volumes = state.PlanForMachine(node).volumes;
-  for (const auto& fences : {state.FencesOfMachine(node), state.arrays.FencesOf(node)})
-    for (const auto& [array, fence] : fences)
-      volumes[array].insert(fence.volumes.begin(), fence.volumes.end());
+  for (const auto& [array, fence] : state.FencesOfMachine(node))
+    volumes[array].insert(fence.volumes.begin(), fence.volumes.end());
+  for (const auto& [array, fence] : state.arrays.FencesOf(node))
+    if (state.arrays.IsSure(array, node)) volumes[array].insert(fence.volumes.begin(), fence.volumes.end());
   return volumes;
+}
+
+// The next look shows whether it is there still.
+bool HasUnsureFence(const State& state, const NodeId& node) {
+  return std::ranges::any_of(state.arrays.FencesOf(node), [&](const auto& own) {
+    return state.evidence.ArrayUp(own.first) && state.arrays.TermOf(own.first) != 0 &&
+           !state.arrays.IsSure(own.first, node);
+  });
 }
 
 // All that a node has which is dead and of which Kubernetes knows no more: nobody will ever give it back.
@@ -310,6 +320,7 @@ void Decide(State& state, const NodeId& node, Classification classification) {
   const bool manual = !requester.empty();
   if (requester == kByMachine && IsCoveredByMachine(state, node))
     return state.WithdrawReport(ReportKind::kRefused, node);
+  if (requester == kByMachine && HasUnsureFence(state, node)) return;
   if (!manual && AdoptFence(state, node)) return;
   const bool by_evidence =
       classification.response == Response::kFence || classification.response == Response::kAskToLeave;

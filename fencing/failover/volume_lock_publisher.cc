@@ -214,7 +214,7 @@ absl::Status VolumeLockPublisher::WriteLock(const Write& write) {
   } else {
     status = client_.Patch(ref, {{"status", write.status}}, as_seen, limits).status();
   }
-  // The object changed meanwhile. The informer brings its new state, and a later sweep compares again.
+  // The object changed meanwhile. The watch brings its new state, and a later sweep compares again.
   const bool stale = absl::IsNotFound(status) || absl::IsAborted(status) || absl::IsAlreadyExists(status);
   return stale ? absl::OkStatus() : status;
 }

@@ -32,6 +32,8 @@ void PoisonChecker::DiedOf(const VolumeId& volume, const NodeId& node) {
 }
 
 void PoisonChecker::Decides(const Replica& replica, const NodeFence& fence) {
+  // A fence that is adopted, or a record that was lost: it took them already.
+  if (!fence.generations.empty() || world_.api->fences().contains(fence.node)) return;
   for (const auto& [array, volumes] : fence.volumes)
     for (const auto& volume : volumes)
       if (IsPoisoned(volume))
