@@ -190,10 +190,10 @@ void GrantTargets::RetryHeld() {
   }
 }
 
-// Does not wait for the gate, as TryRelease.
+// Waits for the gate for a moment: calls of another node, each refused at once, may nearly always be inside.
 void GrantTargets::TryOpenHeld(const Restoration& restoration, const Backing& backing) {
   const GrantRow& grant = restoration.grant;
-  const auto pass = gates_.Enter(grant.volume, absl::InfinitePast());
+  const auto pass = gates_.Enter(grant.volume, absl::Now() + kTickWaits);
   if (!pass.has_value()) return;
   // A growth may have held it anew since the store was asked, then without a LUN: made ready like that, the
   // target would tell its node "not found", and nobody would look again.
