@@ -12,9 +12,9 @@
 //   poll -> NextOf: the next volumes and their holders -> PlanWrites: compare with `locks_` -> SubmitWrites
 //
 // `locks_` mirrors the objects in Kubernetes. There may be 30,000, so that no informer keeps them once more:
-// what its thread does is posted here. While writes are in progress no sweep
-// begins, so a sweep never compares with objects that are about to change. An array with 3,000 volumes takes
-// six sweeps, one a second.
+// the reflector's thread posts each change here. While writes are in progress no sweep begins, so a sweep
+// never compares with objects that are about to change. An array with 3,000 volumes takes six sweeps, one a
+// second.
 namespace lunkeeper::fencing {
 namespace {
 

@@ -211,15 +211,17 @@ void GatewayClients::EraseEnded(ImageClients& ended, ImageClients& images) const
 
 // One may have been opened anew while the record was changed; its own change then waits for that one.
 void GatewayClients::ForgetEnded(ImageClients ended) {
-  {
-    const absl::MutexLock lock(&mu_);
-    KeepEnded(ended);
-  }
-  ForgetClients(ended);
+  const absl::MutexLock lock(&mu_);
+  KeepEnded(ended);
+  EraseKnown(ended);
 }
 
 void GatewayClients::ForgetClients(const ImageClients& gone) {
   const absl::MutexLock lock(&mu_);
+  EraseKnown(gone);
+}
+
+void GatewayClients::EraseKnown(const ImageClients& gone) {
   EraseClients(gone, known_);
   EraseClients(gone, ended_);
   for (const auto& [image, clients] : gone)

@@ -87,6 +87,7 @@ class GatewayClients {
       ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // Leaves only images of which some client has ended.
   void KeepEnded(ImageClients& ended) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  void EraseKnown(const ImageClients& gone) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool HasAlive() const ABSL_LOCKS_EXCLUDED(mu_);
 
   const CephPool& pool_;
